@@ -296,8 +296,8 @@ class StrategyBuilder {
     AGPCS_CHECK(colon != words.end(), "builders: a stage without ' : '");
     for (auto word = words.begin() + 1; word != colon; ++word) {
       const auto [device, share] = key_value(*word);
-      if (device == "recompute") {
-        spec.recompute = true;
+      if (device == "recompute" || device == "state") {
+        (device == "recompute" ? spec.recompute : spec.divides_state) = true;
         continue;
       }
       spec.devices.push_back(cluster_.find_device(device));
@@ -375,7 +375,7 @@ class StrategyBuilder {
 /// for each set of stages that share parameters:
 ///
 ///     micro-batches 4 gpipe
-///     stage a/0=3 a/1=1 recompute : h..y
+///     stage a/0=3 a/1=1 recompute : h..y         or with state=optimizer
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
 ///     bucket 0 flow:star v

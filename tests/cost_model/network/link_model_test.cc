@@ -206,6 +206,60 @@ TEST(LinkModel, MeasuredHierarchicalPaysForEveryHopOfItsLongestChain) {
   EXPECT_DOUBLE_EQ(seconds, inside + between + inside);
 }
 
+TEST(LinkModel, HalvesOfARingTakeAsLongAsTheRing) {
+  const Cluster cluster = two_by_two();
+  const std::vector<DeviceId> all = {0, 1, 2, 3};
+  const std::vector<std::int64_t> parts(4, 10'000'000);
+  const double scatter =
+      lone_seconds(cluster, reduce_scatter(cluster, all, AllReduce::kRing, parts));
+  const double gather = lone_seconds(cluster, all_gather(cluster, all, AllReduce::kRing, parts));
+  EXPECT_DOUBLE_EQ(scatter, gather);
+  EXPECT_DOUBLE_EQ(
+      scatter + gather,
+      lone_seconds(cluster, all_reduce(cluster, all, AllReduce::kRing, 40'000'000)));
+}
+
+TEST(LinkModel, HopsOfAHalfRingCarryAllButTheSmallestPart) {
+  const Cluster cluster = two_by_two();
+  const std::vector<std::int64_t> parts = {30'000'000, 10'000'000};
+  const Exchange scatter = reduce_scatter(cluster, {0, 1}, AllReduce::kRing, parts);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, scatter), 2 * kUs + 3e-3);
+  const Exchange one_owner =
+      all_gather(cluster, {0, 1}, AllReduce::kRing, std::vector<std::int64_t>{0, 40'000'000});
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, one_owner), 2 * kUs + 4e-3);
+}
+
+TEST(LinkModel, HierarchicalHalvesGiveEachDeviceOfAHostItsPart) {
+  const Cluster cluster = two_by_two();
+  const std::vector<DeviceId> all = {0, 1, 2, 3};
+  const std::vector<std::int64_t> parts = {1'000'000, 2'000'000, 3'000'000, 4'000'000};
+  const Exchange scatter = reduce_scatter(cluster, all, AllReduce::kHierarchical, parts);
+  ASSERT_EQ(scatter.size(), 3U);  // inside hosts, between them, to each device
+  // Between the hosts, all but the 3 MB of the first.
+  const double seconds = 2 * kUs + 1e-3 + 12 * kUs + 7e6 / (2 * kGB) + 2 * kUs + 0.4e-3;
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, scatter), seconds);
+  const Exchange gather = all_gather(cluster, all, AllReduce::kHierarchical, parts);
+  EXPECT_NEAR(lone_seconds(cluster, gather), seconds, 1e-15);
+  EXPECT_EQ(gather.front().flows.front().bytes, 2'000'000);
+}
+
+TEST(LinkModel, ATreeSumsAtItsRootWhichGivesEachDeviceItsPart) {
+  const Cluster cluster = two_by_two();
+  const std::vector<std::int64_t> parts = {5'000, 3'000};
+  const Exchange scatter = reduce_scatter(cluster, {0, 1}, AllReduce::kTree, parts);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, scatter),
+                   2 * kUs + 8'000 / (10 * kGB) + 2 * kUs + 3'000 / (10 * kGB));
+  const Exchange gather = all_gather(cluster, {0, 1}, AllReduce::kTree, parts);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, gather), lone_seconds(cluster, scatter));
+}
+
+TEST(LinkModel, HalvesOfNothingTakeNothing) {
+  const Cluster cluster = two_by_two();
+  EXPECT_TRUE(reduce_scatter(cluster, {0}, AllReduce::kRing, std::vector<std::int64_t>{8}).empty());
+  EXPECT_TRUE(
+      all_gather(cluster, {0, 1}, AllReduce::kTree, std::vector<std::int64_t>{0, 0}).empty());
+}
+
 TEST(LinkModel, AllReduceOfOneDeviceTakesNothing) {
   const Cluster cluster = two_by_two();
   EXPECT_EQ(lone_seconds(cluster, all_reduce(cluster, {2}, AllReduce::kRing, 1000)), 0);

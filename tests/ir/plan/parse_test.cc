@@ -184,14 +184,14 @@ TEST(PlanText, SaysWhatItMeans) {
 TEST(PlanText, AnEmptyFileIsNoPlan) {
   EXPECT_EQ(message_of(""),
             "m.plan:1: error: the file is empty\n"
-            "  hint: a plan begins with the line 'agpcs-plan 1'");
+            "  hint: a plan begins with the line 'agpcs-plan 2'");
   EXPECT_EQ(message_of("\x89PNG\r\n"),
-            "m.plan:1: error: not a plan\n  hint: a plan begins with the line 'agpcs-plan 1'");
+            "m.plan:1: error: not a plan\n  hint: a plan begins with the line 'agpcs-plan 2'");
 }
 
 TEST(PlanText, CarriageReturnsAreNamedForWhatTheyAre) {
   EXPECT_EQ(
-      message_of("agpcs-plan 1\r\nmade-by agpcs=0.1.0\r\n"),
+      message_of("agpcs-plan 2\r\nmade-by agpcs=0.1.0\r\n"),
       "m.plan:1: error: lines end in CR LF, not in LF\n"
       "  hint: a tool changed the file; in git, '*.plan text eol=lf' in .gitattributes prevents "
       "that");

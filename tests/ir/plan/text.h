@@ -84,6 +84,20 @@ inline std::string plan_text_with(std::string_view from, std::string_view to) {
                                  : text.replace(at, from.size(), to);
 }
 
+/// `kPlanText` with a sharded bucket: rank 0 owns 96 elements of b1, rank 1 owns 48.
+inline std::string sharded_plan_text() {
+  std::string text(kPlanText);
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("bucket b1 stage=s0 algorithm=ring type=fp32 gradients",
+          "bucket b1 stage=s0 algorithm=ring type=fp32 state=optimizer parts=96,48 gradients");
+  replace("  all_reduce b1 after=gradients:b1:1\n  update after=all_reduce:b1\n",
+          "  reduce_scatter b1 after=gradients:b1:1\n  update after=reduce_scatter:b1\n"
+          "  all_gather b1 after=update\n");
+  return text;
+}
+
 /// The small plan, and rank 3 without work.
 inline Plan plan_with_idle_rank() {
   Plan plan = *parse_plan(kPlanText, "m.plan");

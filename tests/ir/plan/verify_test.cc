@@ -87,6 +87,68 @@ TEST(VerifyPlan, OneRankOfEachStageTakesASampleLessOfSmallerMicroBatches) {
             "m.plan: error: a batch of 1 does not make 2 micro-batches");
 }
 
+std::string message_of_sharded(std::string_view from, std::string_view to) {
+  std::string text = testing::sharded_plan_text();
+  text.replace(text.find(from), from.size(), to);
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+
+TEST(VerifyPlan, RanksMayDivideTheOptimizersState) {
+  const std::string text = testing::sharded_plan_text();
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), text);
+  const PlanBucket& bucket = plan->buckets[1];
+  EXPECT_EQ(bucket.parts, (std::vector<std::int64_t>{96, 48}));
+  const ElementRange first = owned_elements(*plan, bucket, 0);
+  const ElementRange second = owned_elements(*plan, bucket, 1);
+  EXPECT_EQ(first.begin, 0);
+  EXPECT_EQ(first.end, 96);
+  EXPECT_EQ(second.begin, 96);
+  EXPECT_EQ(second.end, 144);
+  EXPECT_EQ(owned_elements(*plan, plan->buckets[0], 2).size(), 160);
+}
+
+TEST(VerifyPlan, EachElementOfAShardedBucketHasOneOwner) {
+  EXPECT_EQ(message_of_sharded("parts=96,48", "parts=144,0"), "accepted");
+  EXPECT_EQ(message_of_sharded("parts=96,48", "parts=96,40"),
+            "m.plan: error: bucket b1: parts sum to 136, it has 144 elements\n"
+            "  hint: each element has one owner");
+  EXPECT_EQ(message_of_sharded("parts=96,48", "parts=48x3"),
+            "m.plan: error: bucket b1 has 3 parts for 2 ranks\n"
+            "  hint: one part for each rank of its stages; 0 for a rank that owns nothing");
+  EXPECT_EQ(message_of_sharded("parts=96,48", "parts=-16,160"),
+            "m.plan: error: bucket b1 has a part of -16 elements");
+  EXPECT_EQ(message_of_sharded("b0 stage=s1 algorithm=ring type=fp32",
+                               "b0 stage=s1 algorithm=ring type=fp32 state=optimizer parts=160"),
+            "m.plan: error: bucket b0 divides its state, but only rank 2 holds it\n"
+            "  hint: leave out state= and parts=");
+  EXPECT_EQ(message_of_sharded("state=optimizer", "state=all"),
+            "m.plan:19:51: error: state is 'all'\n"
+            "  bucket b1 stage=s0 algorithm=ring type=fp32 state=all parts=96,48 gradients=2 "
+            "elements=144\n"
+            "                                              ^~~~~~~~~\n"
+            "  hint: state=optimizer, or no state= where every rank keeps all");
+}
+
+TEST(VerifyPlan, AShardedBucketIsScatteredThenUpdatedThenGathered) {
+  EXPECT_EQ(message_of_sharded("  all_gather b1 after=update\n", ""),
+            "m.plan: error: program s0: 'all_gather b1' is missing\n"
+            "  hint: stage s0 has 2 micro-batches, sends c0, reduces b1");
+  EXPECT_THAT(message_of_sharded("  all_gather b1 after=update\n", "  all_gather b1\n"),
+              ::testing::HasSubstr("'all_gather b1' may start before 'update' has finished"));
+  EXPECT_THAT(message_of_sharded("  update after=reduce_scatter:b1\n", "  update\n"),
+              ::testing::HasSubstr("'update' may start before 'reduce_scatter b1' has finished"));
+  EXPECT_THAT(message_of_sharded("  reduce_scatter b1 after=gradients:b1:1\n",
+                                 "  reduce_scatter b1\n"),
+              ::testing::HasSubstr("may start before its last gradient is there"));
+  EXPECT_THAT(message_with("  all_reduce b1 after=gradients:b1:1\n  update after=all_reduce:b1\n",
+                           "  reduce_scatter b1 after=gradients:b1:1\n"
+                           "  update after=reduce_scatter:b1\n  all_gather b1 after=update\n"),
+              ::testing::HasSubstr("'reduce_scatter b1' is not an instruction of this stage"));
+}
+
 TEST(Plan, MicroBatchesAreAsEqualAsCanBeLargerOnesFirst) {
   Plan plan;
   for (plan.training.batch = 1; plan.training.batch < 200; ++plan.training.batch) {

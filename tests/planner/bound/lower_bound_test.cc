@@ -120,6 +120,36 @@ TEST(LowerBound, NoRandomStrategyIsFaster) {
   EXPECT_LT(tightest, 1.05);
 }
 
+TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {
+  Rng rng(2);
+  double tightest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 40; ++i) {
+    Graph graph = random_graph(rng, i % 3 == 1);
+    Training training = testing::training_of(graph, between(rng, 1, 6) * 4);
+    training.optimizer.kind = OptimizerKind::kAdam;
+    if (i % 4 == 3) training.wire_type = DType::kFp16;
+    const auto made =
+        Problem::make(std::move(graph), random_cluster(rng, {.memory = 1e4}), training);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const Problem& problem = **made;
+    const LowerBound bound = lower_bound(problem);
+    Evaluator evaluator(problem);
+    for (int j = 0; j < 60; ++j) {
+      Strategy strategy = random_strategy(rng, problem);
+      for (StageSpec& spec : strategy.stages) spec.divides_state = rng.below(4) != 0;
+      const double seconds = evaluator.evaluate(strategy).step_seconds;
+      if (strategy.stages.size() == 1) {
+        tightest = std::min(tightest, seconds / bound.one_stage.seconds);
+        ASSERT_GE(seconds, bound.one_stage.seconds)
+            << bound.one_stage.reason << "\n"
+            << print_strategy(strategy, problem.graph, problem.cluster);
+      }
+      ASSERT_GE(seconds, bound.any.seconds) << bound.any.reason;
+    }
+  }
+  EXPECT_LT(tightest, 1.3);
+}
+
 /// Returns how far the bounds of random problems rise when their clusters have more.
 double rise_with(const More& more) {
   double most = 0;

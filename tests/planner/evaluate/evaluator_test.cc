@@ -3,6 +3,7 @@
 
 #include "codegen/lower.h"
 #include "cost_model/step/simulator.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/memory_bound.h"
 #include "tests/planner/evaluate/random_strategies.h"
@@ -205,6 +206,30 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
     expect_equal(evaluator.evaluate(strategy), by_simulation(*problem_, strategy),
                  print_strategy(strategy, problem_->graph, problem_->cluster));
   }
+}
+
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
+  Training training = problem_->training;
+  training.optimizer.kind = OptimizerKind::kAdam;
+  const auto made = Problem::make(problem_->graph, problem_->cluster, training, problem_->options);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  const Problem& problem = **made;
+  Rng rng(12);
+  Evaluator evaluator(problem);
+  int divided = 0;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    Strategy strategy = random_strategy(rng, problem);
+    for (StageSpec& spec : strategy.stages) {
+      spec.divides_state = rng.below(3) != 0;
+      divided += divides_state(spec, training) ? 1 : 0;
+    }
+    const Score score = evaluator.evaluate(strategy);
+    expect_equal(score, by_simulation(problem, strategy),
+                 print_strategy(strategy, problem.graph, problem.cluster));
+    EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
+    EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
+  }
+  EXPECT_GT(divided, 10);
 }
 
 TEST_P(EvaluatorOf, SaysThatSumsWithoutTimeMakeStepsShorter) {

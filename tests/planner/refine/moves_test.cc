@@ -133,7 +133,8 @@ class AMove : public ::testing::Test {
         text += " " + problem_->cluster.device_name(spec.devices[i]) + "=" +
                 std::to_string(spec.shares[i]);
       }
-      text += std::string(spec.recompute ? " recompute" : "") + " :";
+      text += std::string(spec.recompute ? " recompute" : "") +
+              (spec.divides_state ? " state=optimizer" : "") + " :";
       const auto& stages = strategy.stage_of;
       const auto first = std::find(stages.begin(), stages.end(), s) - stages.begin();
       const auto last = stages.rend() - std::find(stages.rbegin(), stages.rend(), s) - 1;
@@ -293,6 +294,15 @@ TEST_F(AMove, TurnsRecomputationOnAndOff) {
   EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, false}), "impossible");
 }
 
+TEST_F(AMove, DividesTheStateOfStagesOfSeveralDevices) {
+  EXPECT_EQ(after(kTwoStages, SetMemory{0, std::nullopt, true}),
+            "stage a/0=2000 a/1=2000 state=optimizer : h0..h1\n"
+            "stage b/0=4000 : a1..l\n"
+            "bucket 0 ring w1 w0\n"
+            "bucket 1 ring w2\n");
+  EXPECT_EQ(after(kTwoStages, SetMemory{1, std::nullopt, true}), "impossible");
+}
+
 TEST_F(AMove, CutsAnewForTheSameDevicesInAnotherOrder) {
   EXPECT_EQ(after(kTwoStages, Recut{GroupOrder::kKept, CutRule::kBySpeed}),
             "stage a/0=2000 a/1=2000 : h0..h2\n"
@@ -405,6 +415,9 @@ TEST(PrintMove, SaysEveryMoveInWords) {
   EXPECT_EQ(text(SetSchedule{Schedule::kGPipe}), "set schedule gpipe");
   EXPECT_EQ(text(SetMemory{2, true}), "recompute the activations of s2");
   EXPECT_EQ(text(SetMemory{kAllStages, false}), "keep the activations of all stages");
+  EXPECT_EQ(text(SetMemory{1, std::nullopt, true}), "divide the optimizer's state of s1");
+  EXPECT_EQ(text(SetMemory{1, false, false}),
+            "keep the activations of s1, keep the optimizer's state of s1");
   EXPECT_EQ(text(Recut{GroupOrder::kKept, CutRule::kBySpeed}), "cut anew by speed");
   EXPECT_EQ(text(Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),
             "cut anew by memory, groups rotated left");

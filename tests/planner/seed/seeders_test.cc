@@ -220,6 +220,45 @@ TEST(FitMemory, GivesDevicesWithLittleMemoryFewerSamples) {
   EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 16384).message(), "");
 }
 
+/// Four devices that hold the parameters and gradients of `chain(8, 1024)`, 67 MB, and a part of
+/// the 67 MB of Adam's moments.
+std::unique_ptr<const Problem> with_large_state(bool divide_state) {
+  Training training;
+  training.batch = 48;
+  training.optimizer.kind = OptimizerKind::kAdam;
+  ProblemOptions options;
+  options.divide_state = divide_state;
+  auto problem = Problem::make(chain(8, 1024), fast_and_slow("105e6"), training, options);
+  AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
+  return *std::move(problem);
+}
+
+TEST(FitMemory, DividesTheOptimizersStateAmongDevices) {
+  const auto problem = with_large_state(true);
+  Evaluator evaluator(*problem);
+  Strategy strategy = on_all(*problem);
+  EXPECT_GT(evaluator.lacking(strategy), 0);
+  ASSERT_TRUE(fit_memory(*problem, evaluator, strategy));
+  EXPECT_TRUE(strategy.stages[0].divides_state);
+  EXPECT_FALSE(strategy.stages[0].recompute);
+  EXPECT_LE(evaluator.lacking(strategy), 0);
+  const auto evaluated = evaluate(*problem, strategy, MadeBy());
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+  EXPECT_EQ(verify_plan(evaluated->plan).message(), "");
+  for (const PlanBucket& bucket : evaluated->plan.buckets) {
+    ASSERT_EQ(bucket.parts.size(), 4U);
+    EXPECT_GT(bucket.parts[0], 2 * bucket.parts[2]);  // three times the memory bandwidth
+  }
+}
+
+TEST(FitMemory, KeepsStateWholeWhereItMayNotDivideIt) {
+  const auto problem = with_large_state(false);
+  Evaluator evaluator(*problem);
+  Strategy strategy = on_all(*problem);
+  EXPECT_FALSE(fit_memory(*problem, evaluator, strategy));
+  EXPECT_FALSE(strategy.stages[0].divides_state);
+}
+
 TEST(FitMemory, LeavesAStrategyAloneThatItCannotHelp) {
   const auto problem = problem_of(chain(4, 1024), fast_and_slow("10e6"), 64);
   Evaluator evaluator(*problem);
