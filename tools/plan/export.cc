@@ -107,6 +107,12 @@ Status export_mscclpp(const ExportOptions& o, const Plan& plan, Console console)
     ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
   } else {
     AGPCS_TRY(const PlanBucket* const bucket, bucket_of(plan, o.bucket));
+    if (bucket->is_sharded()) {
+      return invalid_input(
+          fmt::format("bucket {} is not all-reduced: its ranks divide its optimizer state\n"
+                      "  hint: a bucket without state=, or a plan made with --without state",
+                      bucket->name));
+    }
     ranks = ranks_of(plan, *bucket);
     flow = bucket->flow >= 0
                ? plan.flows[static_cast<std::size_t>(bucket->flow)]
@@ -130,6 +136,13 @@ Status export_nccl_tuner(const ExportOptions& o, const Plan& plan, Console conso
   AGPCS_RETURN_IF_ERROR(verify_plan_cluster(plan, calibrated.file.cluster));
   AGPCS_TRY(const std::string csv, nccl_tuner_csv(plan, calibrated.file.cluster, o.channels));
   for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_sharded()) {
+      console.err << fmt::format(
+          "agpcs-plan: warning: bucket {} is scattered and gathered, which the tuner leaves to "
+          "NCCL\n",
+          bucket.name);
+      continue;
+    }
     if (bucket.algorithm != AllReduce::kFlow && bucket.algorithm != AllReduce::kHierarchical) {
       continue;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/text.h"
 #include "tools/common/joined_rows.h"
 #include "tools/plan/views.h"
 
@@ -152,6 +153,9 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, int stage) {
     text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
                         bucket.members.size());
   }
+  if (bucket.is_sharded()) {
+    text += fmt::format(", state divided {}", print_samples(bucket.parts));
+  }
   return text + sharers_text(plan, bucket, stage) + "\n";
 }
 
@@ -252,7 +256,7 @@ std::string stage_text(const Plan& plan, int index) {
   text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
   if (!cuts.empty()) text += "  sends\n" + cuts;
   if (!flows.empty()) text += "  schedules of all-reduces\n" + flows;
-  if (!buckets.empty()) text += "  buckets, in the order of their all-reduce\n" + buckets;
+  if (!buckets.empty()) text += "  buckets, in the order in which they are summed\n" + buckets;
   return text;
 }
 

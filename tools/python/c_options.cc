@@ -127,6 +127,7 @@ Result<CompileOptions> options_of_json(std::string_view text) {
       .read("policy", o.policy)
       .read("budget", o.plan.budget)
       .read("all_reduce", o.all_reduce)
+      .read("without", o.without)
       .read("cut_at", o.cut_at)
       .read("bound", o.plan.bound)
       .read("threads", o.plan.threads)

@@ -149,7 +149,7 @@ TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
   EXPECT_NE(run({"show", plan})
                 .out.find("  schedules of all-reduces\n"
                           "    f0    2 steps of 4 messages, a chunk for each rank\n"
-                          "  buckets, in the order of their all-reduce\n"
+                          "  buckets, in the order in which they are summed\n"
                           "    b1    flow:f0, 576B: "),
             std::string::npos)
       << run({"show", plan}).out;

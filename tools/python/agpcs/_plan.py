@@ -47,6 +47,7 @@ class Group:
     type: str
     algorithm: str
     shared_with: tuple[str, ...] = ()  #: other stages that read the parameters; `ranks` are those of all
+    parts: tuple[int, ...] = ()  #: elements whose optimizer state each of `ranks` keeps; empty: each keeps all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,14 +202,15 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          slower: Mapping[str, float] | None = None, seed: int = 0, data_parallel: bool = False,
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
          policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
-         threads: int | None = None, micro_batches: int | None = None, bucket_bytes: int | None = None,
-         bound: bool = True) -> Plan:
+         without: Iterable[str] = (), threads: int | None = None, micro_batches: int | None = None,
+         bucket_bytes: int | None = None, bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
     `loss_outputs` map names to values and weights; `seeders`, `freeze` and `train` are lists of names.
     `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
     `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
+    `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
@@ -220,13 +222,15 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
             raise UsageError("data_parallel and seeders, layout or a refiner are both given\n"
                              "  hint: data_parallel=True is seeders=['data_parallel'], refiner='none'")
         seeders, refiner = ["data_parallel"], "none"
+        without = (*without, "state")  # DistributedDataParallel keeps it whole
     if layout is not None and refiner not in (None, "none"):
         raise UsageError("layout and refiner are both given\n  hint: a layout leaves nothing to a seeder or refiner")
     options = {
         "cluster": os.fspath(cluster), "dims": sorted(_pairs("dims", dims)), "freeze": _names("freeze", freeze),
         "train": _names("train", train), "inference_graph": bool(inference_graph),
         "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
-        "all_reduce": all_reduce, "cut_at": cut_at, "bound": bool(bound), "threads": len(os.sched_getaffinity(0))}
+        "all_reduce": all_reduce, "cut_at": cut_at, "without": _names("without", without), "bound": bool(bound),
+        "threads": len(os.sched_getaffinity(0))}
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)
@@ -301,7 +305,7 @@ def _groups(data, stages):
     for program in data["programs"]:
         for instruction in program["instructions"]:
             what, _, bucket = instruction["instruction"].partition(":")
-            if what == "all_reduce":
+            if what in ("all_reduce", "reduce_scatter"):
                 order[bucket] = len(order)
     groups = []
     for bucket in sorted(data["buckets"], key=lambda bucket: order.get(bucket["name"], len(order))):
@@ -310,7 +314,7 @@ def _groups(data, stages):
         groups.append(Group(bucket["name"], bucket["stage"], tuple(ranks),
                             tuple(g["parameter"] for g in bucket["gradients"]),
                             tuple(g["elements"] for g in bucket["gradients"]), bucket["type"], bucket["algorithm"],
-                            shared_with))
+                            shared_with, tuple(bucket.get("parts", ()))))
     return tuple(groups)
 
 
