@@ -24,8 +24,8 @@ std::string message_of(const Status& status) { return status.ok() ? "ok" : statu
 
 // kPlanText with its bucket b1 reduced along a flow over the two ranks of s0.
 const std::string kFlowText = R"(flow f0 stage=s0 sub-chunks=2 steps=2 messages=8
-  reduce_scatter 0>1:1.0,1.1 1>0:0.0,0.1
-  all_gather 0>1:0.0,0.1 1>0:1.0,1.1
+  add 0>1:1.0,1.1 1>0:0.0,0.1
+  copy 0>1:0.0,0.1 1>0:1.0,1.1
 )";
 std::string flow_plan(const std::string& flow = kFlowText) {
   std::string text =
@@ -52,7 +52,7 @@ TEST(PlanFlow, PrintsBackAsItWasRead) {
 
 TEST(PlanFlow, AnOrderAndItsWaitsPrintBackAsTheyWereRead) {
   std::string text = flow_plan_with("sub-chunks=2", "sub-chunks=2 order=rounds");
-  const std::string line = "  all_gather ";
+  const std::string line = "  copy ";
   text.insert(text.find(line) + line.size(), "after=0>1,1>0 ");
   const Result<Plan> plan = parse_plan(text, "m.plan");
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -78,11 +78,11 @@ TEST(PlanFlow, WhatAnOrderSaysWrongIsNamed) {
               HasSubstr("unknown order 'round'\n"));
   EXPECT_THAT(message_of(flow_plan_with("sub-chunks=2", "sub-chunks=2 order=round")),
               HasSubstr("did you mean 'rounds'? orders: receivers, rounds"));
-  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=0>2")),
+  EXPECT_THAT(message_of(flow_plan_with("copy", "copy after=0>2")),
               HasSubstr("'2' in '0>2' is no rank of stage s0\n"));
-  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=01")),
+  EXPECT_THAT(message_of(flow_plan_with("copy", "copy after=01")),
               HasSubstr("'01' is no wait such as 9>1\n"));
-  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=0>1")),
+  EXPECT_THAT(message_of(flow_plan_with("copy", "copy after=0>1")),
               HasSubstr("flow f0 step 2 has waits; its order is receivers, only that of rounds has "
                         "them"));
 }
@@ -102,8 +102,8 @@ TEST(PlanFlow, ARoundHasBothPhasesWhereTheSecondNeedsNothingOfTheFirst) {
 
 TEST(PlanFlow, NamesRanksNotPositions) {
   const PlanFlow star = testing::star_flow(3);
-  EXPECT_EQ(print_flow_step(star.steps[0], 1, {4, 7, 9}), "  reduce_scatter 4>7:7 7>9:9 9>4:4");
-  EXPECT_EQ(print_flow_step(star.steps[2], 1, {4, 7, 9}), "  all_gather 4>7:4 7>9:7 9>4:9");
+  EXPECT_EQ(print_flow_step(star.steps[0], 1, {4, 7, 9}), "  add 4>7:7 7>9:9 9>4:4");
+  EXPECT_EQ(print_flow_step(star.steps[2], 1, {4, 7, 9}), "  copy 4>7:4 7>9:7 9>4:9");
 }
 
 TEST(PlanFlow, WhatItsLinesSayWrongIsNamed) {
@@ -113,8 +113,8 @@ TEST(PlanFlow, WhatItsLinesSayWrongIsNamed) {
               HasSubstr("'1.2' in '0>1:1.2,1.1' is no chunk\n"));
   EXPECT_THAT(message_of(flow_plan_with("0>1:1.0", "0>1:1")), HasSubstr("is no chunk"));
   EXPECT_THAT(message_of(flow_plan_with("0>1:1.0", "01:1.0")), HasSubstr("is no message such as"));
-  EXPECT_THAT(message_of(flow_plan_with("  all_gather", "  all_gathr")),
-              HasSubstr("unknown phase 'all_gathr'"));
+  EXPECT_THAT(message_of(flow_plan_with("  copy", "  cpoy")),
+              HasSubstr("unknown phase 'cpoy'"));
   EXPECT_THAT(message_of(flow_plan_with("steps=2", "steps=3")),
               HasSubstr("steps=3, but its lines have 2"));
   EXPECT_THAT(message_of(flow_plan_with("messages=8", "messages=7")),

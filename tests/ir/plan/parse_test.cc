@@ -198,11 +198,16 @@ TEST(PlanText, CarriageReturnsAreNamedForWhatTheyAre) {
 }
 
 TEST(PlanText, AnotherVersionIsRefusedAndItsWriterNamed) {
-  EXPECT_EQ(message_of("agpcs-plan 2\nmade-by agpcs=3.4.5 how=unknown\nwhatever\n"),
-            "m.plan:1:12: error: plan format '2', but AGPCS 0.1.0 reads format 1 only\n"
-            "    agpcs-plan 2\n"
+  EXPECT_EQ(message_of("agpcs-plan 3\nmade-by agpcs=3.4.5 how=unknown\nwhatever\n"),
+            "m.plan:1:12: error: plan format '3', but AGPCS 0.1.0 reads format 2 only\n"
+            "    agpcs-plan 3\n"
             "               ^\n"
             "  hint: AGPCS 3.4.5 wrote it; compile the plan again, or read it with that version");
+  EXPECT_EQ(message_of("agpcs-plan 1\nmade-by agpcs=0.1.0\n"),
+            "m.plan:1:12: error: plan format '1', but AGPCS 0.1.0 reads format 2 only\n"
+            "    agpcs-plan 1\n"
+            "               ^\n"
+            "  hint: AGPCS 0.1.0 wrote it; 'agpcs-plan upgrade' makes a plan of format 2 of it");
 }
 
 TEST(PlanText, AMissingLineIsNamed) {
@@ -248,7 +253,7 @@ TEST(PlanText, AMisspelledInstructionGetsTheRightOne) {
             "    recv_gradeint c0 mb=0 after=forward:0\n"
             "    ^~~~~~~~~~~~~\n"
             "  hint: did you mean 'recv_gradient'? instructions: forward, backward, send, recv, "
-            "send_gradient, recv_gradient, all_reduce, update, report");
+            "send_gradient, recv_gradient, all_reduce, reduce_scatter, all_gather, update, report");
   EXPECT_EQ(message_with("after=gradients:b1:1", "after=gradient:b1:1"),
             "m.plan:30:17: error: 'gradient:b1:1' names no instruction\n"
             "    all_reduce b1 after=gradient:b1:1\n"

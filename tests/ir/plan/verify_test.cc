@@ -125,10 +125,10 @@ TEST(VerifyPlan, EachElementOfAShardedBucketHasOneOwner) {
             "m.plan: error: bucket b0 divides its state, but only rank 2 holds it\n"
             "  hint: leave out state= and parts=");
   EXPECT_EQ(message_of_sharded("state=optimizer", "state=all"),
-            "m.plan:19:51: error: state is 'all'\n"
-            "  bucket b1 stage=s0 algorithm=ring type=fp32 state=all parts=96,48 gradients=2 "
+            "m.plan:18:45: error: state is 'all'\n"
+            "    bucket b1 stage=s0 algorithm=ring type=fp32 state=all parts=96,48 gradients=2 "
             "elements=144\n"
-            "                                              ^~~~~~~~~\n"
+            "                                                ^~~~~~~~~\n"
             "  hint: state=optimizer, or no state= where every rank keeps all");
 }
 

@@ -144,7 +144,7 @@ TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
   text.insert(text.find("bucket b0"),
               "flow f0 stage=s0 sub-chunks=1 steps=2 messages=4\n"
-              "  reduce_scatter 0>1:1 1>0:0\n  all_gather 0>1:0 1>0:1\n");
+              "  add 0>1:1 1>0:0\n  copy 0>1:0 1>0:1\n");
   const std::string plan = write_temporary("flow.plan", text);
   EXPECT_NE(run({"show", plan})
                 .out.find("  schedules of all-reduces\n"
@@ -171,8 +171,8 @@ TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
   std::string text =
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
   const std::string head = "flow f0 stage=s0 sub-chunks=1 ", tail = "steps=2 messages=4\n",
-                    reduce = "  reduce_scatter 0>1:1 1>0:0\n",
-                    gather = "  all_gather after=1>0 0>1:0 1>0:1\n";
+                    reduce = "  add 0>1:1 1>0:0\n",
+                    gather = "  copy after=1>0 0>1:0 1>0:1\n";
   text.insert(text.find("bucket b0"), head + "order=rounds " + tail + reduce + gather);
   const std::string plan = write_temporary("rounds.plan", text);
   EXPECT_NE(run({"show", plan})

@@ -38,7 +38,7 @@ TEST(ExportMscclpp, WritesTheAllReduceOfABucketOrAFlow) {
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
   text.insert(text.find("bucket b0"),
               "flow f0 stage=s0 sub-chunks=1 order=rounds steps=2 messages=4\n"
-              "  reduce_scatter 0>1:1 1>0:0\n  all_gather after=1>0 0>1:0 1>0:1\n");
+              "  add 0>1:1 1>0:0\n  copy after=1>0 0>1:0 1>0:1\n");
   const std::string plan = write(temp / "flow.plan", text);
   const PlanSays flow = run({"export", plan, "--format", "mscclpp"});
   EXPECT_EQ(flow.code, 0) << flow.err;
