@@ -127,8 +127,8 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const std::int64_t others = program.peak_bytes(model->of(parts, spec.shares[i])) - bytes;
-      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, each,
-                                   parameters, spec.devices.size()));
+      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, each, parameters,
+                                   spec.devices.size()));
     }
     const std::vector<std::int64_t> owned = divide_state(elements, owners);
     for (PlanBucket* const bucket : buckets) {

@@ -177,8 +177,8 @@ class ProgramWriter {
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
-      const InstructionId sum = {
-          bucket.is_sharded() ? Opcode::kReduceScatter : Opcode::kAllReduce, b, -1};
+      const InstructionId sum = {bucket.is_sharded() ? Opcode::kReduceScatter : Opcode::kAllReduce,
+                                 b, -1};
       add(sum, {{Opcode::kGradients, b, last_backward.micro_batch}});
       summed = {sum};  // the collective stream is in order, so the last one stands for all
       if (bucket.is_sharded()) gathers.push_back({Opcode::kAllGather, b, -1});

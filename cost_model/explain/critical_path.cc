@@ -158,7 +158,8 @@ class PathSorter {
       std::iota(all.begin(), all.end(), 0);
       add_exchange(model_.report, all, slowest);
     } else {
-      add_exchange(model_.collective_of(id), ranks_of(plan_, plan_.buckets[at(id.object)]), slowest);
+      add_exchange(model_.collective_of(id), ranks_of(plan_, plan_.buckets[at(id.object)]),
+                   slowest);
     }
     return slowest;
   }

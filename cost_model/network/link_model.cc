@@ -178,7 +178,8 @@ Exchange half(const Cluster& cluster, const std::vector<DeviceId>& devices, AllR
   if (devices.size() < 2 || all == 0) return {};
   const auto half_ring = [&](const std::vector<DeviceId>& members, const CollectiveFit& fit,
                              std::span<const std::int64_t> owned) {
-    return ring_phase(cluster, members, fit, 1, all - *std::min_element(owned.begin(), owned.end()));
+    return ring_phase(cluster, members, fit, 1,
+                      all - *std::min_element(owned.begin(), owned.end()));
   };
   const CollectiveFit& fit = fit_of(cluster, algorithm);
   if (algorithm == AllReduce::kRing) return {half_ring(devices, fit, parts)};

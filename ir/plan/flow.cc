@@ -183,10 +183,10 @@ FlowStep parse_flow_step(const PlanLine& line, Diagnostics& diagnostics, int sub
   if (gathers || line.keyword() == kAdd) {
     return StepReader(line, diagnostics, sub_chunks, stage).run(gathers);
   }
-  diagnostics.error({line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())},
-                    fmt::format("unknown phase '{}'", line.keyword()),
-                    did_you_mean(line.keyword(),
-                                 {std::string(kAdd), std::string(kCopy)}, "phases"));
+  diagnostics.error(
+      {line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())},
+      fmt::format("unknown phase '{}'", line.keyword()),
+      did_you_mean(line.keyword(), {std::string(kAdd), std::string(kCopy)}, "phases"));
   return {};
 }
 

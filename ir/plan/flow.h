@@ -16,8 +16,8 @@ namespace agpcs {
 /// The most sub-chunks that a chunk may have.
 inline constexpr int kMaxSubChunks = 1024;
 
-/// Returns the elements of one part of a buffer that is cut into `parts` parts as equal as possible:
-/// the first parts may be longer by one. The runtime and the cost model share this rule.
+/// Returns the elements of one part of a buffer that is cut into `parts` parts as equal as
+/// possible: the first parts may be longer by one. The runtime and the cost model share this rule.
 ElementRange part_of(std::int64_t elements, std::int64_t parts, std::int64_t index);
 
 /// Read "sub-chunks=2" and "order=rounds". They report errors through `in`.

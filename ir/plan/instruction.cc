@@ -15,9 +15,8 @@ namespace agpcs {
 namespace {
 
 const std::vector<std::string> kOpcodes = {
-    "forward",       "backward",   "send",           "recv",       "send_gradient",
-    "recv_gradient", "all_reduce", "reduce_scatter", "all_gather", "update",
-    "report"};
+    "forward",    "backward",       "send",       "recv",   "send_gradient", "recv_gradient",
+    "all_reduce", "reduce_scatter", "all_gather", "update", "report"};
 
 void read_after(PlanLineReader& in, std::vector<InstructionId>& after) {
   for (const std::string_view part : split_outside_quotes(in.value("after"), ',')) {

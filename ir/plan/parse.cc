@@ -464,9 +464,9 @@ class PlanParser {
   }
 
   void parse_bucket(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_,
-                      {"stage", "shared-with", "algorithm", "type", "state", "parts", "gradients",
-                       "elements"});
+    PlanLineReader in(
+        line, diagnostics_,
+        {"stage", "shared-with", "algorithm", "type", "state", "parts", "gradients", "elements"});
     PlanBucket bucket;
     bucket.name = in.name("a bucket");
     bucket.stage = in.reference_value("stage", 's');

@@ -3,9 +3,9 @@
 //
 // Ranks of a stage run one program, so one node stands for an instruction on all of them: a cycle
 // among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
-// all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous, the
-// strictest way to carry them out. `issue` nodes stand for a rank that walks through its program
-// with one thread.
+// all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous,
+// the strictest way to carry them out. `issue` nodes stand for a rank that walks through its
+// program with one thread.
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>

@@ -68,8 +68,8 @@ StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::in
                        std::size_t parameters, std::size_t replicas) {
   const std::int64_t free = kind.memory_bytes - other_bytes;
   const std::int64_t room = free >= 0 ? free / each : -((each - 1 - free) / each);
-  // The parts of the stage are rounded, and those of each of its buckets, of which there are no more
-  // than parameters: by less than an element for each replica.
+  // The parts of the stage are rounded, and those of each of its buckets, of which there are no
+  // more than parameters: by less than an element for each replica.
   return {kind.memory_bandwidth, room - static_cast<std::int64_t>((parameters + 1) * replicas)};
 }
 

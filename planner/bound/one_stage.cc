@@ -34,14 +34,15 @@ class OneStage {
 
   Limit run() {
     add_forms(false);
-    const bool divides = facts_.problem.options.divide_state &&
-                         state_bytes(facts_.problem.training) > 0;
+    const bool divides =
+        facts_.problem.options.divide_state && state_bytes(facts_.problem.training) > 0;
     if (divides) add_forms(true);
     return best_;
   }
 
  private:
-  /// Considers all strategies whose replicas each keep all state, or those whose replicas divide it.
+  /// Considers all strategies whose replicas each keep all state, or those whose replicas divide
+  /// it.
   void add_forms(bool divided) {
     divided_ = divided;
     const Cluster& cluster = facts_.problem.cluster;
@@ -153,9 +154,8 @@ class OneStage {
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     Limit limit{time_of(all, true), "work"};
     if (divided_) {
-      limit.seconds +=
-          wires->latency +
-          stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
+      limit.seconds += wires->latency +
+                       stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
     }
     if (wires == nullptr || limit.seconds >= best_.seconds) return limit;
     raise(limit, time_of(all, false) + 2 * wires->latency, "report");

@@ -97,7 +97,7 @@ class Evaluator::Impl {
     std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
     DType held = DType::kFp32;  // if it has one stage
-    int stage = 0;  // the first of its stages
+    int stage = 0;              // the first of its stages
     int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
     AllReduce algorithm = AllReduce::kRing;
     const PlanFlow* flow = nullptr;            // if the algorithm is `kFlow`
@@ -109,8 +109,8 @@ class Evaluator::Impl {
   struct Equals {
     int stage = 0, kind = 0;
     std::int64_t samples = 0;
-    bool odd = false;  // takes a sample less of smaller micro-batches
-    std::int64_t others = 0;  // elements of the stage's buckets that other replicas own
+    bool odd = false;               // takes a sample less of smaller micro-batches
+    std::int64_t others = 0;        // elements of the stage's buckets that other replicas own
     std::int64_t others_bytes = 0;  // of their state
   };
 
@@ -138,9 +138,8 @@ class Evaluator::Impl {
   /// Looks up everything that does not depend on shares.
   void load(const Strategy& strategy) {
     divides_ =
-        std::any_of(strategy.stages.begin(), strategy.stages.end(), [&](const StageSpec& spec) {
-          return divides_state(spec, problem_.training);
-        });
+        std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                    [&](const StageSpec& spec) { return divides_state(spec, problem_.training); });
     if (divides_) load_memory(strategy);  // which says how they divide it
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
@@ -201,9 +200,7 @@ class Evaluator::Impl {
     }
     return bytes;
   }
-  std::int64_t state_of(DType held) const {
-    return state_bytes(problem_.training.optimizer, held);
-  }
+  std::int64_t state_of(DType held) const { return state_bytes(problem_.training.optimizer, held); }
 
   /// Divides the state of a stage among its replicas, as `lower` does.
   void divide(int stage) {
@@ -219,8 +216,8 @@ class Evaluator::Impl {
     };
     for (std::size_t i = 0; i < replicas; ++i) {
       const std::int64_t others = peak_bytes(equals(i)) - divided_bytes(stage);
-      owners.push_back(state_owner(problem_.cluster.kinds[at(equals(i).kind)], others,
-                                   each, info(stage).parameters.size(), replicas));
+      owners.push_back(state_owner(problem_.cluster.kinds[at(equals(i).kind)], others, each,
+                                   info(stage).parameters.size(), replicas));
     }
     owned_[at(stage)] = divide_state(elements, owners);
   }
@@ -250,8 +247,8 @@ class Evaluator::Impl {
               ? stages_.packed(info(stage), bytes)
               : stages_.scheduled(info(stage), spec(stage), groups_.lines_of(group), group.number);
       for (const StageInfo::Group& bucket : buckets) {
-        buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, bucket.held, stage, bucket.first,
-                            groups_.choose(group, bucket.bytes)});
+        buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, bucket.held, stage,
+                            bucket.first, groups_.choose(group, bucket.bytes)});
       }
     }
     for (const SharedParameters* const shared : stages_.shared(*partition_, bytes)) {
@@ -408,11 +405,11 @@ class Evaluator::Impl {
                                       spec(equal.stage).recompute)
                     : seconds;
       const std::int64_t elements = elements_[at(equal.stage)];
-      step_.times.push_back(
-          {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
-           problem_.costs.update_seconds(equal.kind, elements - equal.others,
-                                         tensors_[at(equal.stage)]),
-           smaller.forward, smaller.backward});
+      step_.times.push_back({problem_.costs.begin_seconds(equal.kind, elements), seconds.forward,
+                             seconds.backward,
+                             problem_.costs.update_seconds(equal.kind, elements - equal.others,
+                                                           tensors_[at(equal.stage)]),
+                             smaller.forward, smaller.backward});
       for (const BucketNow& bucket : buckets_) {
         step_.gradients.push_back(0);
         for_each_stage(bucket, [&](int stage, int first) {
@@ -479,9 +476,10 @@ class Evaluator::Impl {
       const bool alone = group.devices.size() < 2;
       const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);
       step_.collectives.push_back(
-          alone || !takes          ? &kNothing
-          : !bucket.parts.empty()  ? groups_.reduce_scatter_of(group, bucket.algorithm,
-                                                               part_bytes(bucket, bucket.bytes / bucket.elements))
+          alone || !takes ? &kNothing
+          : !bucket.parts.empty()
+              ? groups_.reduce_scatter_of(group, bucket.algorithm,
+                                          part_bytes(bucket, bucket.bytes / bucket.elements))
           : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
     }
@@ -492,7 +490,9 @@ class Evaluator::Impl {
       step_.collectives.push_back(
           bucket.parts.empty() || !takes_time(bucket.stage)
               ? &kNothing
-              : groups_.all_gather_of(group_of(bucket), bucket.algorithm, part_bytes(bucket, static_cast<std::int64_t>(size_of(bucket.held)))));
+              : groups_.all_gather_of(
+                    group_of(bucket), bucket.algorithm,
+                    part_bytes(bucket, static_cast<std::int64_t>(size_of(bucket.held)))));
     }
   }
 
@@ -507,7 +507,8 @@ class Evaluator::Impl {
   std::int64_t most_lacking() {
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const Equals& equal : equals_) {
-      most = std::max(most, peak_bytes(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
+      most =
+          std::max(most, peak_bytes(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }
     return most;
   }
@@ -534,9 +535,9 @@ class Evaluator::Impl {
   std::vector<Equals> equals_;     // by stage
   std::vector<int> equals_of_;     // by stage, then replica: index in equals_
   std::vector<std::int64_t> part_bytes_;
-  std::vector<std::size_t> first_of_stage_;        // by stage: index in equals_of_
-  bool divides_ = false;                           // a stage divides its state
-  std::vector<std::vector<std::int64_t>> owned_;   // by stage: elements by replica; empty: all
+  std::vector<std::size_t> first_of_stage_;       // by stage: index in equals_of_
+  bool divides_ = false;                          // a stage divides its state
+  std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
   std::vector<std::size_t> odd_;   // by stage: its odd replica, past the last if none
   std::vector<FlatRank> rank_of_;  // by device
   std::vector<int> numbers_;       // rank by device

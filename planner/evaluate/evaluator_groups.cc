@@ -77,8 +77,8 @@ const Exchange* GroupTable::all_reduce_of(GroupInfo& group, AllReduce algorithm,
   return &entry->second;
 }
 
-const Exchange* GroupTable::half_of(GroupInfo::Halves& known, GroupInfo& group,
-                                    AllReduce algorithm, const std::vector<std::int64_t>& parts) {
+const Exchange* GroupTable::half_of(GroupInfo::Halves& known, GroupInfo& group, AllReduce algorithm,
+                                    const std::vector<std::int64_t>& parts) {
   const auto [entry, added] = known.try_emplace({algorithm, parts});
   if (added) {
     entry->second = &known == &group.all_gathers

@@ -8,10 +8,10 @@
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
-#include <limits>
-#include <optional>
 #include <array>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <type_traits>
@@ -278,7 +278,8 @@ class MoveLister {
     const std::int64_t state = state_bytes(problem_.training);
     if (!problem_.options.divide_state || state == 0) return;
     constexpr double kLargePart = 0.25;
-    const double other = 2 * static_cast<double>(element_bytes(DType::kFp32, problem_.training.precision));
+    const double other =
+        2 * static_cast<double>(element_bytes(DType::kFp32, problem_.training.precision));
     std::vector<double> elements(at(stages_));
     const std::vector<int> stage_of = stage_of_blocks(problem_.blocks, s_);
     for (std::size_t b = 0; b < stage_of.size(); ++b) elements[at(stage_of[b])] += parameters_[b];
@@ -431,9 +432,8 @@ constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, 
 
 MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) const {
   MovesFrom from;
-  from.lists =
-      MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_)
-          .run(micro_batches_);
+  from.lists = MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_)
+                   .run(micro_batches_);
   std::size_t kind = 0;
   const auto count = [&](const auto& list) {
     from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());

@@ -119,7 +119,8 @@ class MovePrinter {
         move.stage == kAllStages ? "all stages" : fmt::format("s{}", move.stage);
     std::string text;
     if (move.recompute) {
-      text = fmt::format("{} the activations of {}", *move.recompute ? "recompute" : "keep", stages);
+      text =
+          fmt::format("{} the activations of {}", *move.recompute ? "recompute" : "keep", stages);
     }
     if (move.divides_state) {
       text += fmt::format("{}{} the optimizer's state of {}", text.empty() ? "" : ", ",

@@ -48,7 +48,8 @@ struct EvenCut {
 };
 
 /// Stage i has devices [i * replicas, (i + 1) * replicas) of a row. A stage divides its state, or
-/// recomputes, or does both, if it would not fit otherwise. Its all-reduce is spread over the micro-batches. Refers to `sums`.
+/// recomputes, or does both, if it would not fit otherwise. Its all-reduce is spread over the
+/// micro-batches. Refers to `sums`.
 class EvenRow {
  public:
   /// Looks at the first `stages` groups of `devices`. Cost: O(devices of those).

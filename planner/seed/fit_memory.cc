@@ -77,8 +77,8 @@ class StageFitter {
   /// Returns the seconds of the slowest device in a step; with divided state, also those in which
   /// updated parameters travel.
   double seconds_of(const StageSpec& fitting) {
-    const double passes = slowest_seconds(problem_, timer_, fitting) *
-                          static_cast<double>(strategy_.micro_batches);
+    const double passes =
+        slowest_seconds(problem_, timer_, fitting) * static_cast<double>(strategy_.micro_batches);
     if (!fitting.divides_state) return passes;
     return passes + all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
   }

@@ -40,6 +40,25 @@ std::string sections(const Plan& plan, std::string_view word) {
   return result;
 }
 
+TEST(Lower, ReplicasThatDivideTheirStateScatterUpdateAndGather) {
+  const Plan plan = plan_of_strategy(strategies().back().second);
+  EXPECT_EQ(sections(plan, "bucket"),
+            "bucket b0 stage=s0 algorithm=ring type=fp32 state=optimizer parts=256x2 gradients=2 "
+            "elements=512\n"
+            "  gradient w1 elements=256\n"
+            "  gradient w0 elements=256\n"
+            "bucket b1 stage=s1 algorithm=ring type=fp32 state=optimizer parts=256x2 gradients=2 "
+            "elements=512\n"
+            "  gradient w3 elements=256\n"
+            "  gradient w2 elements=256\n");
+  const std::string program = section(plan, "program s0");
+  EXPECT_EQ(program.substr(program.find("  reduce_scatter")),
+            "  reduce_scatter b0 after=gradients:b0:1\n"
+            "  update after=reduce_scatter:b0\n"
+            "  all_gather b0 after=update\n"
+            "  report after=backward:1\n");
+}
+
 TEST(Lower, APipelineStageAlternatesForwardAndBackwardAndReceivesOneAhead) {
   const Plan plan = plan_of_strategy("micro-batches 4\nstage a/0=4 : h0..a1\nstage b/0=4 : *\n");
   EXPECT_EQ(section(plan, "program s0"),

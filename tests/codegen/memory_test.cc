@@ -84,7 +84,21 @@ TEST(PeakMemory, HalfPrecisionHalvesActivationsAndAddsMasterCopies) {
   plan.buckets[0].type = DType::kFp16;
   EXPECT_EQ(
       memory_of(plan, graph),
-      "parameters 1152 gradients 384 optimizer 0 activations 512 transfers 0 workspace 512\n");
+      "parameters 384 gradients 384 optimizer 768 activations 512 transfers 0 workspace 512\n");
+}
+
+TEST(PeakMemory, OfDividedStateEachRankHasWhatItOwns) {
+  const Graph graph = two_layers();
+  Plan plan =
+      plan_of(graph, two_hosts(), "micro-batches 1\nstage a/0=12 a/1=4 state=optimizer : *\n", 16);
+  plan.buckets[0].parts = {150, 42};
+  const std::vector<MemoryUse> ranks = *peak_memory(plan, graph);
+  EXPECT_EQ(ranks[0].optimizer, 150 * 8);
+  EXPECT_EQ(ranks[1].optimizer, 42 * 8);
+  EXPECT_EQ(ranks[0].gradients, 768);  // whole until they are summed
+  plan.training.precision = Precision::kFp16;
+  plan.buckets[0].type = DType::kFp16;
+  EXPECT_EQ((*peak_memory(plan, graph))[1].optimizer, 42 * 12);  // and the copies in fp32
 }
 
 TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {

@@ -81,6 +81,9 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
       {"flows",
        "micro-batches 2\nstage a/0=3 a/1=3 b/0=1 b/1=1 : *\n"
        "bucket 0 flow:rings w3 w2\nbucket 0 flow:star w1\nbucket 0 ring w0\n"},
+      {"divided state",
+       "micro-batches 2\nstage a/0=5 a/1=3 state=optimizer : h0..a1\n"
+       "stage b/0=6 b/1=2 state=optimizer : *\n"},
   };
   return kStrategies;
 }

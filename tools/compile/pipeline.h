@@ -40,7 +40,7 @@ struct CompileOptions : ModelChoices {
   std::int64_t episodes = 0;  ///< episodes that `dqn` is trained first on this problem
   DqnOptions dqn;
   std::string all_reduce = "auto";
-  std::vector<std::string> without;     ///< of `dimension_words`; for `ProblemOptions`
+  std::vector<std::string> without;  ///< of `dimension_words`; for `ProblemOptions`
   std::string cut_at = "operators";  ///< of `cut_words`; for `ProblemOptions::cut_modules`
 };
 

@@ -60,8 +60,9 @@ constexpr char kExamples[] =
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
-const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
-                                            "trace", "report", "export",  "drift", "kinds", "upgrade"};
+const std::vector<std::string> kCommands = {"check", "show",  "explain", "diff",
+                                            "json",  "trace", "report",  "export",
+                                            "drift", "kinds", "upgrade"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&

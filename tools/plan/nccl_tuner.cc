@@ -51,7 +51,8 @@ std::vector<DeviceId> devices_of(const std::vector<int>& ranks, const Plan& plan
 std::map<Communicator, Reductions> reductions_of(const Plan& plan, const Cluster& cluster) {
   std::map<int, std::vector<const PlanBucket*>> groups;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (is_reduced(plan, bucket) && !bucket.is_sharded()) groups[group_of(plan, bucket)].push_back(&bucket);
+    if (is_reduced(plan, bucket) && !bucket.is_sharded())
+      groups[group_of(plan, bucket)].push_back(&bucket);
   }
   std::map<Communicator, Reductions> found;
   for (const auto& [group, buckets] : groups) {

@@ -214,9 +214,8 @@ TEST(LinkModel, HalvesOfARingTakeAsLongAsTheRing) {
       lone_seconds(cluster, reduce_scatter(cluster, all, AllReduce::kRing, parts));
   const double gather = lone_seconds(cluster, all_gather(cluster, all, AllReduce::kRing, parts));
   EXPECT_DOUBLE_EQ(scatter, gather);
-  EXPECT_DOUBLE_EQ(
-      scatter + gather,
-      lone_seconds(cluster, all_reduce(cluster, all, AllReduce::kRing, 40'000'000)));
+  EXPECT_DOUBLE_EQ(scatter + gather,
+                   lone_seconds(cluster, all_reduce(cluster, all, AllReduce::kRing, 40'000'000)));
 }
 
 TEST(LinkModel, HopsOfAHalfRingCarryAllButTheSmallestPart) {

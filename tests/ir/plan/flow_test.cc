@@ -113,8 +113,7 @@ TEST(PlanFlow, WhatItsLinesSayWrongIsNamed) {
               HasSubstr("'1.2' in '0>1:1.2,1.1' is no chunk\n"));
   EXPECT_THAT(message_of(flow_plan_with("0>1:1.0", "0>1:1")), HasSubstr("is no chunk"));
   EXPECT_THAT(message_of(flow_plan_with("0>1:1.0", "01:1.0")), HasSubstr("is no message such as"));
-  EXPECT_THAT(message_of(flow_plan_with("  copy", "  cpoy")),
-              HasSubstr("unknown phase 'cpoy'"));
+  EXPECT_THAT(message_of(flow_plan_with("  copy", "  cpoy")), HasSubstr("unknown phase 'cpoy'"));
   EXPECT_THAT(message_of(flow_plan_with("steps=2", "steps=3")),
               HasSubstr("steps=3, but its lines have 2"));
   EXPECT_THAT(message_of(flow_plan_with("messages=8", "messages=7")),

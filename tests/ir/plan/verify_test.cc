@@ -140,9 +140,9 @@ TEST(VerifyPlan, AShardedBucketIsScatteredThenUpdatedThenGathered) {
               ::testing::HasSubstr("'all_gather b1' may start before 'update' has finished"));
   EXPECT_THAT(message_of_sharded("  update after=reduce_scatter:b1\n", "  update\n"),
               ::testing::HasSubstr("'update' may start before 'reduce_scatter b1' has finished"));
-  EXPECT_THAT(message_of_sharded("  reduce_scatter b1 after=gradients:b1:1\n",
-                                 "  reduce_scatter b1\n"),
-              ::testing::HasSubstr("may start before its last gradient is there"));
+  EXPECT_THAT(
+      message_of_sharded("  reduce_scatter b1 after=gradients:b1:1\n", "  reduce_scatter b1\n"),
+      ::testing::HasSubstr("may start before its last gradient is there"));
   EXPECT_THAT(message_with("  all_reduce b1 after=gradients:b1:1\n  update after=all_reduce:b1\n",
                            "  reduce_scatter b1 after=gradients:b1:1\n"
                            "  update after=reduce_scatter:b1\n  all_gather b1 after=update\n"),

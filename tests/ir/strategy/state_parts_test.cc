@@ -62,8 +62,8 @@ TEST(StateParts, SumUpWhateverTheOwners) {
       ASSERT_GE(owned[i], 0);
       if (room < elements) continue;
       // What rounding leaves is less than an element for each owner.
-      ASSERT_LT(owned[i], std::max<std::int64_t>(0, owners[i].room) +
-                              static_cast<std::int64_t>(count) + 1);
+      ASSERT_LT(owned[i],
+                std::max<std::int64_t>(0, owners[i].room) + static_cast<std::int64_t>(count) + 1);
     }
     const auto of_bucket = static_cast<std::int64_t>(rng.below(500));
     const std::vector<std::int64_t> parts = bucket_parts(of_bucket, owned);

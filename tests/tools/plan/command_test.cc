@@ -85,7 +85,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       typo.err,
       "agpcs-plan: error: unknown command 'shwo'\n"
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
-      "export, drift, kinds\n");
+      "export, drift, kinds, upgrade\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   const PlanSays empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
   EXPECT_EQ(empty.code, 2);
@@ -139,6 +139,49 @@ TEST_F(PlanCommand, WhatGradientsTravelInIsShownComparedAndExported) {
   EXPECT_NE(compared.out.find("wire-type=bf16"), std::string::npos) << compared.out;
 }
 
+TEST_F(PlanCommand, DividedStateIsShownComparedAndExported) {
+  const std::string path = write_temporary("sharded.plan", testing::sharded_plan_text());
+  EXPECT_NE(run({"show", path})
+                .out.find("fc1.weight .. fc1.bias (2 gradients), state divided "
+                          "96,48\n"),
+            std::string::npos);
+  EXPECT_NE(run({"json", path}).out.find("\"parts\":[96,48]"), std::string::npos)
+      << run({"json", path}).out;
+  EXPECT_EQ(run({"check", path}).code, 0);
+  const PlanSays diff = run({"diff", plan_, path});
+  EXPECT_EQ(diff.code, 1);
+  EXPECT_NE(diff.out.find("state=optimizer"), std::string::npos) << diff.out;
+  const PlanSays refused = run({"export", path, "--format", "mscclpp", "--bucket", "b1"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("bucket b1 is not all-reduced: its ranks divide its optimizer state"),
+            std::string::npos)
+      << refused.err;
+}
+
+TEST_F(PlanCommand, UpgradeConvertsPlansOfFormat1) {
+  std::string text = plan_text_with(
+      "bucket b0 stage",
+      "flow f0 stage=s0 sub-chunks=1 steps=2 messages=4\n  add 0>1:1 1>0:0\n  copy 0>1:0 1>0:1\n"
+      "bucket b0 stage");
+  text.replace(text.find("b1 stage=s0 algorithm=ring"), 26, "b1 stage=s0 algorithm=flow:f0");
+  std::string old = text;
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    old.replace(old.find(from), from.size(), to);
+  };
+  replace("agpcs-plan 2", "agpcs-plan 1");
+  replace("  add ", "  reduce_scatter ");
+  replace("  copy ", "  all_gather ");
+  const PlanSays upgraded = run({"upgrade", write_temporary("old.plan", old)});
+  EXPECT_EQ(upgraded.code, 0) << upgraded.err;
+  EXPECT_EQ(upgraded.out, text);
+  const PlanSays same = run({"upgrade", write_temporary("new.plan", text)});
+  EXPECT_EQ(same.out, text);
+  const std::string other = write_temporary("other.plan", "agpcs-plan 7\n");
+  EXPECT_EQ(run({"upgrade", other}).code, 1);
+  EXPECT_NE(run({"check", write_temporary("old.plan", old)}).err.find("'agpcs-plan upgrade' makes"),
+            std::string::npos);
+}
+
 TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
   std::string text =
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
@@ -171,8 +214,7 @@ TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
   std::string text =
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
   const std::string head = "flow f0 stage=s0 sub-chunks=1 ", tail = "steps=2 messages=4\n",
-                    reduce = "  add 0>1:1 1>0:0\n",
-                    gather = "  copy after=1>0 0>1:0 1>0:1\n";
+                    reduce = "  add 0>1:1 1>0:0\n", gather = "  copy after=1>0 0>1:0 1>0:1\n";
   text.insert(text.find("bucket b0"), head + "order=rounds " + tail + reduce + gather);
   const std::string plan = write_temporary("rounds.plan", text);
   EXPECT_NE(run({"show", plan})

@@ -8,9 +8,9 @@
 //
 // Execution model (the simulator and the replayer follow it exactly): each rank has four in-order
 // streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
-// recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An instruction starts when its predecessor in
-// its stream and all instructions in its `after` have finished. A transfer needs both ends.
-// Messages and collectives wait for computations and gradients only.
+// recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An instruction
+// starts when its predecessor in its stream and all instructions in its `after` have finished. A
+// transfer needs both ends. Messages and collectives wait for computations and gradients only.
 #pragma once
 
 #include <agpcs/status.h>
@@ -191,11 +191,11 @@ enum class Opcode : std::uint8_t {
   kRecv,          ///< activations of cut `object` from the producers
   kSendGradient,  ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
-  kAllReduce,  ///< sums bucket `object` over the ranks of its stages
+  kAllReduce,      ///< sums bucket `object` over the ranks of its stages
   kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone
   kAllGather,      ///< brings the updated parameters of sharded bucket `object` to all its ranks
-  kUpdate,     ///< optimizer step on all parameters of the stage that this rank owns
-  kReport,     ///< sums the loss over all ranks of the plan
+  kUpdate,         ///< optimizer step on all parameters of the stage that this rank owns
+  kReport,         ///< sums the loss over all ranks of the plan
   kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
                ///< its last gradient
 };
