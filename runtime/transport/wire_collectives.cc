@@ -96,13 +96,13 @@ void WireCollectives::find_chunks(const RankGroup& group, const std::vector<int>
   const Buffer& buffer = call.buffer;
   const std::size_t width = size_of(buffer.type), elements = buffer.bytes / width;
   chunks_.clear();
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    chunks_.push_back(call.parts == nullptr
-                          ? (elements / ranks.size() * i + std::min(i, elements % ranks.size())) *
-                                width
-                          : static_cast<std::size_t>(parts_[group.index_of(ranks[i])].data -
-                                                     static_cast<char*>(buffer.data)));
-  }
+  const char* begin = static_cast<const char*>(buffer.data);
+  const auto begin_of = [&](std::size_t i) -> std::size_t {
+    const std::size_t n = ranks.size();
+    if (call.parts == nullptr) return (elements / n * i + std::min(i, elements % n)) * width;
+    return static_cast<std::size_t>(parts_[group.index_of(ranks[i])].data - begin);
+  };
+  for (std::size_t i = 0; i < ranks.size(); ++i) chunks_.push_back(begin_of(i));
   chunks_.push_back(elements * width);
 }
 
@@ -140,10 +140,11 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
 //
 // There is no deadlock where chunks are unequal. A member that may not pass on a segment before
 // another one comes has sent no less than it has received; one that has `ahead` segments under way
-// has sent more; and one that has received everything may send everything. All that is sent is
-// received. So if all members waited for one another, each would have sent as much as the one
-// before it, and none would have `ahead` segments under way; but of the segments that are not sent,
-// the first in the order of steps waits for nothing else.
+// has sent more; and one that has received everything may send everything, upon which the next one
+// has received everything, and so on. All that is sent is received. So if all members waited for
+// one another, each would have sent as much as the one before it, and none would have `ahead`
+// segments under way; but of the segments that are not sent, the first in the order of steps waits
+// for nothing else.
 //
 // A segment of the second half is received in its place although nobody has waited for an earlier
 // send from there: it only comes after all members, including the receiver of that send, have added
@@ -206,8 +207,7 @@ Status WireCollectives::hierarchical(const RankGroup& group, const WireCollectiv
   if (group.local.front() == rank_) {
     AGPCS_RETURN_IF_ERROR(ring(group, group.leaders, call, slot | kRing));
   }
-  return gathers(call.kind) ? copy_from_first(group.local, call.buffer, slot | kFromLeader)
-                            : scatter_from_first(group, group.local, slot | kFromLeader);
+  return hand_out(group, group.local, call, slot | kFromLeader);
 }
 
 // The first member is the root.
@@ -218,7 +218,7 @@ Status WireCollectives::tree(const RankGroup& group, const WireCollective& call,
   }
   AGPCS_RETURN_IF_ERROR(climb(group, call, slot | kTree));
   if (gathers(call.kind)) return {};
-  return scatter_from_first(group, group.ranks, slot | kFromLeader);
+  return hand_out(group, group.ranks, call, slot | kFromLeader);
 }
 
 // Pieces go up and are summed, if the collective sums, and down, if all members get the whole
@@ -305,18 +305,6 @@ Status WireCollectives::sum_on_first(const std::vector<int>& ranks, const Buffer
   return {};
 }
 
-Status WireCollectives::copy_from_first(const std::vector<int>& ranks, const Buffer& buffer,
-                                        std::uint64_t slot) {
-  if (ranks.front() != rank_) {
-    AGPCS_RETURN_IF_ERROR(post_recvs(whole(buffer), ranks.front(), slot));
-    return finish();
-  }
-  for (std::size_t i = 1; i < ranks.size(); ++i) {
-    AGPCS_RETURN_IF_ERROR(post_sends(whole(buffer), ranks[i], slot));
-  }
-  return finish();
-}
-
 Status WireCollectives::gather_on_first(const RankGroup& group, const std::vector<int>& ranks,
                                         std::uint64_t slot) {
   if (ranks.front() != rank_) {
@@ -329,14 +317,17 @@ Status WireCollectives::gather_on_first(const RankGroup& group, const std::vecto
   return finish();
 }
 
-Status WireCollectives::scatter_from_first(const RankGroup& group, const std::vector<int>& ranks,
-                                           std::uint64_t slot) {
+Status WireCollectives::hand_out(const RankGroup& group, const std::vector<int>& ranks,
+                                 const WireCollective& call, std::uint64_t slot) {
+  const auto due_to = [&](int rank) {
+    return gathers(call.kind) ? whole(call.buffer) : parts_[group.index_of(rank)];
+  };
   if (ranks.front() != rank_) {
-    AGPCS_RETURN_IF_ERROR(post_recvs(parts_[group.me], ranks.front(), slot));
+    AGPCS_RETURN_IF_ERROR(post_recvs(due_to(rank_), ranks.front(), slot));
     return finish();
   }
   for (std::size_t i = 1; i < ranks.size(); ++i) {
-    AGPCS_RETURN_IF_ERROR(post_sends(parts_[group.index_of(ranks[i])], ranks[i], slot));
+    AGPCS_RETURN_IF_ERROR(post_sends(due_to(ranks[i]), ranks[i], slot));
   }
   return finish();
 }

@@ -52,13 +52,12 @@ class WireCollectives {
   Status climb(const RankGroup& group, const WireCollective& call, std::uint64_t slot);
   /// Sums the buffers of `ranks` on the first of them.
   Status sum_on_first(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
-  /// Sends the first one's buffer to the others of `ranks`.
-  Status copy_from_first(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
   /// Sends the others' parts to the first of `ranks`.
   Status gather_on_first(const RankGroup& group, const std::vector<int>& ranks, std::uint64_t slot);
-  /// Sends the others' parts from the first of `ranks`.
-  Status scatter_from_first(const RankGroup& group, const std::vector<int>& ranks,
-                            std::uint64_t slot);
+  /// Sends the others what they are to end with from the first of `ranks`: the buffer, or their
+  /// parts.
+  Status hand_out(const RankGroup& group, const std::vector<int>& ranks, const WireCollective& call,
+                  std::uint64_t slot);
   void find_parts(const WireCollective& call);
   void find_chunks(const RankGroup& group, const std::vector<int>& ranks,
                    const WireCollective& call);

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,21 @@ void reduce(Transport& transport, std::vector<float>& values, std::size_t times)
   }
 }
 
+// What an all-reduce is made of, and as many bytes: each rank has an equal part, or rank 1 has all.
+void scatter_and_gather(Transport& transport, std::vector<float>& values, std::size_t times,
+                        bool one_owner) {
+  const auto ranks = static_cast<std::size_t>(transport.size());
+  const auto elements = static_cast<std::int64_t>(values.size());
+  std::vector<std::int64_t> parts(ranks, one_owner ? 0 : elements / transport.size());
+  parts[1] += elements - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  for (std::size_t i = 0; i < times; ++i) {
+    const Buffer buffer = buffer_of(values);
+    wait(transport, Stream::kCollective,
+         transport.reduce_scatter(buffer, parts, 0, AllReduce::kRing));
+    wait(transport, Stream::kCollective, transport.all_gather(buffer, parts, 0, AllReduce::kRing));
+  }
+}
+
 std::vector<Row> rows_of(int ranks, std::size_t largest) {
   std::vector<Row> rows;
   if (ranks == 2) {
@@ -92,7 +108,14 @@ std::vector<Row> rows_of(int ranks, std::size_t largest) {
   }
   for (std::size_t megabytes = 1; megabytes <= largest; megabytes *= 4) {
     const std::size_t bytes = megabytes << 20;
-    rows.push_back({"ring", bytes, std::max<std::size_t>(1, 32 / megabytes), 0, reduce});
+    const std::size_t times = std::max<std::size_t>(1, 32 / megabytes);
+    rows.push_back({"ring", bytes, times, 0, reduce});
+    for (const bool one_owner : {false, true}) {
+      rows.push_back({one_owner ? "of one owner" : "in two halves", bytes, times, 0,
+                      [one_owner](Transport& transport, std::vector<float>& values, std::size_t n) {
+                        scatter_and_gather(transport, values, n, one_owner);
+                      }});
+    }
   }
   rows.push_back({"ring", 4096, 200, 0, reduce});
   return rows;

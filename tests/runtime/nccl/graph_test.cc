@@ -17,6 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -152,6 +153,50 @@ TEST(NcclGraph, ReplaysGiveTheSameLossesAndParametersAsStepsLaunchedOneByOne) {
     EXPECT_EQ(replayed.launches, (kSteps - kRecordAfter) * plan.rank_count());
     EXPECT_EQ(launched.launches, 0);
   }
+}
+
+// The parts are needed until the recording ends.
+TEST(NcclGraph, ScatteredSumsAndGatheredPartsAreRecorded) {
+  run(3, [&](Transport& transport, cudaStream_t) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    auto& recording = dynamic_cast<RecordingTransport&>(transport);
+    ASSERT_TRUE(transport.open_group(0, {0, 1, 2}, {0, 0, 1}).ok());
+    void* data = nullptr;
+    ASSERT_EQ(cudaMalloc(&data, 6 * sizeof(float)), cudaSuccess);
+    auto* values = static_cast<float*>(data);
+    const Buffer buffer = {values, 6 * sizeof(float), DType::kFp32, true};
+    const auto scatter_and_gather = [&](const std::vector<std::int64_t>& parts) {
+      const auto scattered = transport.reduce_scatter(buffer, parts, 0, AllReduce::kRing);
+      ASSERT_TRUE(scattered.ok()) << scattered.status().message();
+      ASSERT_TRUE(transport.order_after(Stream::kCollective, *scattered, kLong).ok());
+      const auto gathered = transport.all_gather(buffer, parts, 0, AllReduce::kTree);
+      ASSERT_TRUE(gathered.ok()) << gathered.status().message();
+      ASSERT_TRUE(transport.wait(Stream::kCollective, *gathered, kLong).ok());
+    };
+    for (const std::vector<std::int64_t>& parts : {std::vector<std::int64_t>{2, 2, 2}, {3, 0, 3}}) {
+      std::fill(values, values + 6, 1.F);
+      scatter_and_gather(parts);
+      EXPECT_EQ(std::vector<float>(values, values + 6), std::vector<float>(6, 3.F));
+      ASSERT_TRUE(recording.begin_recording().ok());
+      {
+        const std::vector<std::int64_t> passing = parts;
+        scatter_and_gather(passing);
+      }
+      auto graph = recording.end_recording(kLong);
+      ASSERT_TRUE(graph.ok()) << graph.status().message();
+      for (int replay = 1; replay < 3; ++replay) {
+        for (std::size_t i = 0; i < 6; ++i) {
+          values[i] = static_cast<float>((rank + 1) * (i + 1) * static_cast<std::size_t>(replay));
+        }
+        ASSERT_TRUE((*graph)->launch().ok());
+        ASSERT_TRUE((*graph)->wait(kLong).ok());
+        for (std::size_t i = 0; i < 6; ++i) {
+          EXPECT_EQ(values[i], static_cast<float>(6 * (i + 1) * static_cast<std::size_t>(replay)));
+        }
+      }
+    }
+    cudaFree(data);
+  });
 }
 
 TEST(NcclGraph, AReplayCallsTheExecutorNoMore) {
