@@ -67,6 +67,7 @@ bool divides_state(const StageSpec& spec, const Training& training) {
 StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::int64_t each,
                        std::size_t parameters, std::size_t replicas) {
   const std::int64_t free = kind.memory_bytes - other_bytes;
+  if (each == 0) return {kind.memory_bandwidth, 0};  // a stage without parameters
   const std::int64_t room = free >= 0 ? free / each : -((each - 1 - free) / each);
   // The parts of the stage are rounded, and those of each of its buckets, of which there are no
   // more than parameters: by less than an element for each replica.
