@@ -220,8 +220,12 @@ def operators_of(plan, model):
     return json.loads(said)["operators"]
 
 
-def optimizer_of(parameters):
-    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+def optimizer_of(parameters, rate=0.05):
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+
+
+def optimizer_fn_of(kind):
+    return functools.partial(optimizer_of, rate=kind.RATE) if hasattr(kind, "RATE") else optimizer_of
 
 
 def job_of(kind, plan, model=None, optimizer_fn=optimizer_of, exports=False, **options):
@@ -236,7 +240,7 @@ def trained_by_job(rank, kind, plan, exports):
     """(losses, final state, names of the parameters that have values on this rank)."""
     model = build(kind)
     own = dict(model.named_parameters())
-    job = job_of(kind, plan, model, exports=exports)
+    job = job_of(kind, plan, model, optimizer_fn_of(kind), exports=exports)
     losses = [job.step(batch).item() for batch in batches(kind)]
     live = [name for name, parameter in model.named_parameters() if not parameter.is_meta]
     assert all(model.get_parameter(name) is own[name] for name in live), "a parameter is not the user's own object"
@@ -246,7 +250,7 @@ def trained_by_job(rank, kind, plan, exports):
 def trained_by_one_process(rank, kind, parts):
     """`parts` are the rows whose losses are computed together: what a replica has of a micro-batch."""
     model = build(kind)
-    optimizer, losses = optimizer_of(model.parameters()), []
+    optimizer, losses = optimizer_fn_of(kind)(model.parameters()), []
     for inputs, labels in ((batch[:-1], batch[-1]) for batch in batches(kind)):
         optimizer.zero_grad()
         losses.append(0)

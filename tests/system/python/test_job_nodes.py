@@ -11,6 +11,7 @@ from test_job import FOUR, Compares, batches, exported, operators_of, plan_of
 import torch
 from torch import nn
 
+import agpcs
 from agpcs._job.graph import Graph
 
 CLUSTER = """\
@@ -41,6 +42,35 @@ class Layers(nn.Module):
     @staticmethod
     def samples(count, generator):
         return torch.randn(count, 4, 16, generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+class Regions(nn.Module):
+    """Rotary tables without gradients, as Llama has; a mask that is trained, as T5's is, with which attention has other strides
+    than without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head, self.mask = nn.Linear(16, 16), nn.Linear(16, 4), nn.Parameter(torch.randn(1, 2, 4, 4))
+        self.register_buffer("rates", torch.linspace(0.1, 1, 8), persistent=False)
+
+    def forward(self, x):
+        x = self.first(x)
+        with torch.no_grad():
+            angles = torch.arange(x.shape[1])[:, None] * self.rates
+            cosine, sine = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+            scale = x.abs().mean((1, 2), keepdim=True)
+        heads = ((x * cosine + x.roll(8, 2) * sine) / scale).unflatten(-1, (2, 8)).transpose(1, 2)
+        x = nn.functional.scaled_dot_product_attention(heads, heads, heads, self.mask).transpose(1, 2)
+        return self.head(x.reshape(x.shape[0], 4, 16).contiguous()).mean(1)
+
+    samples = Layers.samples
+
+
+class Changing(Layers):
+    def forward(self, x):
+        with torch.no_grad():
+            x = (x * 2).mul_(3)
+        return self.head(x).mean(1)
 
 
 def read(model):
@@ -95,6 +125,19 @@ class Nodes(Compares):
 
     def test_a_job_trains_by_such_a_plan(self):
         self.compare(Layers, plan_of(Layers, FOUR))
+
+    def test_a_region_without_gradients_is_one_node(self):
+        _, noted = read(exported(Regions))
+        self.assertGreater(list(noted.values()).count("wrap_with_set_grad_enabled"), 1)
+        self.compare(Regions, plan_of(Regions, FOUR, recompute="s0 s1"))
+
+    def test_a_change_in_place_in_a_region_without_gradients_is_refused(self):
+        module = build(Changing)
+        program = torch.export.export(module, batches(Changing, 1)[0][:-1])
+        with self.assertRaises(agpcs.UsageError) as raised:
+            Graph(module, program)
+        self.assertRegex(str(raised.exception), "^'mul_' \\(mul_.Tensor\\) .*changes a tensor in place in a region without gradients, "
+                                                "which agpcs.torch.Job does not follow\n  hint: write it without the change in place$")
 
 
 if __name__ == "__main__":

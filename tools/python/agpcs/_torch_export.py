@@ -150,7 +150,7 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     has_values = _has_values(module)
     with faked(module):
         inputs, kwargs = _examples(module, (inputs, kwargs))
-        program = converted(module, inputs, kwargs, input_names, output_names, options)
+        _, program = _converted(module, inputs, kwargs, input_names, output_names, options)
     if not has_values or not weights:
         return _write(_without_values(program), path)
     if isinstance(path, (str, os.PathLike)):
@@ -158,19 +158,22 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     return _write(program.model_proto.SerializeToString(), path)
 
 
-def converted(module, inputs, kwargs, input_names, output_names, options):
-    """Returns PyTorch's ONNXProgram of the module, with our notes."""
+def _converted(module, inputs, kwargs, input_names, output_names, options):
+    """Returns what torch.export makes of the module, and PyTorch's ONNXProgram of that, with our notes."""
     settings = {"dynamo": True, "optimize": False, "verbose": False, **options}
     if input_names is not None:
         settings["input_names"] = list(input_names)
     if output_names is not None:
         settings["output_names"] = list(output_names)
     settings.setdefault("dynamic_shapes", _dynamic_shapes(module, inputs, kwargs))
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*while it is in training mode.*")
             warnings.filterwarnings("ignore", message=".*The axis name: batch will not be used.*")
-            program = torch.onnx.export(module, inputs, None, kwargs=kwargs, **settings)
+            # Attention has the same strides in all passes of PyTorch's exporter, though some of them know no gradients.
+            with _noting_programs() as made, sdpa_kernel(SDPBackend.MATH):
+                program = torch.onnx.export(module, inputs, None, kwargs=kwargs, **settings)
     except ModuleNotFoundError as error:
         raise RuntimeError(f"agpcs.torch.export needs the package '{error.name}' with PyTorch {torch.__version__}: "
                            f"pip install onnxscript") from error
@@ -178,26 +181,42 @@ def converted(module, inputs, kwargs, input_names, output_names, options):
     _mark_batch_statistics(program.model)
     _note_nodes(program)
     _use_first_names(program.model, module)
-    return program
+    return made[-1], program
+
+
+@contextlib.contextmanager
+def _noting_programs():
+    """Yields a list of what PyTorch's exporter lets torch.export make, so that graph and file are of one program."""
+    export, made = torch.export.export, []
+
+    def noting(*args, **kwargs):
+        made.append(export(*args, **kwargs))
+        _let_views_copy(made[-1])
+        return made[-1]
+
+    torch.export.export = noting
+    try:
+        yield made
+    finally:
+        torch.export.export = export
+
+
+def _let_views_copy(program):
+    """Makes views reshapes, which copy where they have to. torch.export writes a module's `reshape` as a view if the strides
+    allow that which it computes, and those of attention depend on the kernel that a step takes."""
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            if node.target is torch.ops.aten.view.default:
+                node.target = torch.ops.aten.reshape.default
 
 
 def captured(module, inputs, input_names, output_names, options, device=None):
     """Returns what torch.export makes of the module, its ONNXProgram, and the bytes of the file that `by_dynamo` would
     write of that without values. `device` is that of a module on the device "meta"."""
-    export, made = torch.export.export, []
-
-    def noting(*args, **kwargs):
-        made.append(export(*args, **kwargs))
-        return made[-1]
-
-    torch.export.export = noting  # which PyTorch's exporter calls, so that graph and file are of one program
-    try:
-        with faked(module, device):
-            inputs, _ = _examples(module, (inputs, {}))
-            program = converted(module, inputs, {}, input_names, output_names, options)
-    finally:
-        torch.export.export = export
-    return made[-1], program, _without_values(program)
+    with faked(module, device):
+        inputs, _ = _examples(module, (inputs, {}))
+        exported, program = _converted(module, inputs, {}, input_names, output_names, options)
+    return exported, program, _without_values(program)
 
 
 def origins(program):

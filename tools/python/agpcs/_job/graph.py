@@ -4,7 +4,7 @@
 The plan's operators are those of the ONNX file that was made of the same graph. All operators of one node lie in one
 stage. A node without operators (what ONNX does not need: a dropout of 0, a cast to the same type) lies with the last of
 its inputs. What depends neither on other stages nor on parameters alone, such as masks and extents, is free: each stage
-that reads it computes it.
+that reads it computes it. A region without gradients is one node.
 """
 
 from __future__ import annotations
@@ -106,6 +106,20 @@ def _changed(node):
     return [_argument(node, a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
+def _is_region(node):
+    """Whether a node computes a graph of its own without gradients."""
+    return (isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() == "wrap_with_set_grad_enabled"
+            and node.args[0] is False)
+
+
+def _stops_gradients(node):
+    return _is_region(node) or _schema(node) is not None and _schema(node).name == "aten::detach"
+
+
+def _is_check(node):
+    return _schema(node) is not None and _schema(node).name in _CHECKS
+
+
 def _is_view(node):
     schema = _schema(node)
     return node.target is operator.getitem or schema is not None and any(
@@ -133,6 +147,7 @@ class Graph:
         self.constants = dict(signature.inputs_to_lifted_tensor_constants)
         self.module = module
         names = {node.name: node for node in self.nodes if node.op == "placeholder"}
+        self.random = set()  # nodes that draw random numbers
         self.inputs = [names.get(name) if isinstance(name, str) else None for name in signature.user_inputs]
         self.output = next(node for node in self.nodes if node.op == "output")
         if len(signature.user_outputs) != len(self.output.args[0]):
@@ -143,7 +158,7 @@ class Graph:
         self.differentiable = self._differentiable()
         self.of_samples = {node for node in self.inputs if node is not None and batched(node)}  # what depends on samples
         for node in self.nodes:
-            if not is_number(node) and any(source in self.of_samples for source in node.all_input_nodes):
+            if not is_number(node) and any(source in self.of_samples for source in self._sources(node)):
                 self.of_samples.add(node)
         self.types = {}  # of tensors, where they are other ones than in the graph
         self.stage = {}  # by node; None: free
@@ -151,15 +166,49 @@ class Graph:
 
     def _refuse_what_is_unknown(self):
         for node in self.nodes:
-            if node.op == "get_attr" or isinstance(node.target, torch._ops.HigherOrderOperator):
-                raise UsageError(f"{where(node)} is a graph within the graph (control flow, or a region without "
-                                 "gradients), which agpcs.torch.Job does not split")
             if node.op == "placeholder" and node.name in self.program.graph_signature.inputs_to_lifted_custom_objs:
                 raise UsageError(f"{where(node)} is an object that is no tensor, which agpcs.torch.Job does not split")
-            if node.op == "call_function" and _is_random(node):
-                warnings.warn(f"{where(node)} draws random numbers: other ones than one process, and other ones in each "
-                              "replica if their seeds differ\n  hint: a dropout of 0 makes steps those of one process",
-                              stacklevel=4)
+            for part in (node, *self._within(node)):
+                if isinstance(part.target, torch._ops.HigherOrderOperator) and not (part is node and _is_region(node)):
+                    raise UsageError(f"{where(part)} is a graph within the graph (control flow), which agpcs.torch.Job does "
+                                     "not split")
+                if part is not node and part.op == "call_function" and _changed(part):
+                    raise UsageError(f"{where(part)} changes a tensor in place in a region without gradients, which "
+                                     "agpcs.torch.Job does not follow\n  hint: write it without the change in place")
+                if part.op == "call_function" and _is_random(part):
+                    self.random.add(node)
+                    warnings.warn(f"{where(part)} draws random numbers: other ones than one process, and other ones in each "
+                                  "replica if their seeds differ\n  hint: a dropout of 0 makes steps those of one process",
+                                  stacklevel=4)
+
+    def _within(self, node):
+        """The nodes of a region. It loses its checks, which fail within an autocast that is not the module's."""
+        if not _is_region(node):
+            return []
+        region = self._region(node)
+        for inner in list(region.graph.nodes):
+            if inner.op == "call_function" and _is_check(inner):
+                region.graph.erase_node(inner)
+        region.recompile()
+        return list(region.graph.nodes)
+
+    def _region(self, node):
+        """The graph of a region, as a module."""
+        return self.program.graph_module.get_submodule(node.args[1].target)
+
+    def _sources(self, node):
+        """What a node reads; a part of what a region gives: what this part depends on."""
+        if node.target is not operator.getitem or not _is_region(node.args[0]):
+            return node.all_input_nodes
+        inner = self._region(node.args[0]).graph
+        places = dict(zip(inner.find_nodes(op="placeholder"), node.args[0].args[2:]))
+        found, more = set(), [inner.output_node().args[0][node.args[1]]]
+        while more:
+            one = more.pop()
+            if one not in found:
+                found.add(one)
+                more += one.all_input_nodes
+        return [places[one] for one in found if one in places]
 
     def _make_functional(self):
         """Lets nodes that change a value give a new one instead, so that a value is the same in all stages."""
@@ -195,9 +244,7 @@ class Graph:
             if node.op == "placeholder":
                 trains = node.name in self.parameters and self.module.get_parameter(self.parameters[node.name]).requires_grad
             else:
-                schema = _schema(node)
-                trains = (schema is None or schema.name != "aten::detach") and any(
-                    source in found for source in node.all_input_nodes)
+                trains = not _stops_gradients(node) and any(source in found for source in node.all_input_nodes)
             value = node.meta.get("val")
             tensors = value if isinstance(value, (list, tuple)) else [value]
             if trains and any(isinstance(t, torch.Tensor) and t.dtype.is_floating_point for t in tensors):
@@ -210,7 +257,7 @@ class Graph:
 
         class Typed(torch.fx.Interpreter):
             def run_node(self, node):
-                if _schema(node) is not None and _schema(node).name in _CHECKS:
+                if _is_check(node):
                     return None  # types may be checked
                 value = super().run_node(node)
                 if isinstance(value, torch.Tensor):
@@ -230,7 +277,7 @@ class Graph:
         for node in self.nodes:
             if node.op != "call_function" or is_number(node):
                 continue
-            if _schema(node) is not None and _schema(node).name in _CHECKS:
+            if _is_check(node):
                 self.stage[node] = None  # nobody reads it, so no stage gets it
                 continue
             before = [self.stage[source] for source in node.all_input_nodes if self.stage.get(source) is not None]
@@ -238,7 +285,7 @@ class Graph:
             if stage is not None and max(before, default=0) > stage:
                 raise PlanMismatch(f"{where(node)} is in stage {stages[stage]} of the plan, and reads what stage "
                                    f"{stages[max(before)]} computes")
-            if stage is None and _is_random(node):
+            if stage is None and node in self.random:
                 raise UsageError(f"{where(node)} draws random numbers that are in no stage of the plan")
             self.stage[node] = stage
             if stage is None and node in self.changed.values():

@@ -133,6 +133,9 @@ def _module(graph, s, nodes, inputs, received, sent):
         if node.op == "placeholder":
             _hold(graph, root, node)
             copies[node] = result.get_attr(node.name)
+        elif node.op == "get_attr":  # the graph of a region
+            root.add_module(node.name, graph.program.graph_module.get_submodule(node.target))
+            copies[node] = result.get_attr(node.name)
         elif is_number(node) and _linear(node):
             fixed, per_sample = _linear(node)
             copies[node] = result.call_function(_extent_of, (samples, fixed, per_sample))
