@@ -15,11 +15,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace agpcs {
@@ -274,6 +276,21 @@ OperationTime NcclTransport::time_of(Stream stream, Ticket ticket) const {
   return lane(stream).time_of(ticket);
 }
 
+// The first NCCL that lets ranks share a GPU, if it is asked to.
+constexpr int kSharesGpus = NCCL_VERSION(2, 30, 0);
+constexpr const char* kShareGpus = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+// The library's, which may be newer than the header. 0: it does not say.
+int library_version() {
+  int version = 0;
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+bool ranks_share_gpus() {
+  const char* asked = std::getenv(kShareGpus);
+  return asked != nullptr && std::string_view(asked) == "1" && library_version() >= kSharesGpus;
+}
+
 Status check_device(int rank, int device) {
   const std::string obstacle = nccl_obstacle();
   if (!obstacle.empty()) {
@@ -300,8 +317,20 @@ std::string nccl_obstacle(int ranks) {
     return fmt::format("no CUDA device was found: {}", cudaGetErrorString(error));
   }
   if (count == 0) return "no CUDA device was found";
-  if (count >= ranks) return {};
-  return fmt::format("{} ranks need as many CUDA devices, there are {}", ranks, count);
+  if (count >= ranks || ranks_share_gpus()) return {};
+  return fmt::format(
+      "{} ranks need as many CUDA devices, there are {}; NCCL {} lets ranks share "
+      "one if {}=1, this is NCCL {}",
+      ranks, count, nccl_version_text(kSharesGpus), kShareGpus,
+      nccl_version_text(library_version()));
+}
+
+int nccl_device(int local_rank) {
+  int count = 0;
+  if (!ranks_share_gpus() || cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    return local_rank;
+  }
+  return local_rank % count;
 }
 
 Result<std::unique_ptr<Transport>> connect_nccl(Bootstrap& bootstrap, const NcclOptions& options) {

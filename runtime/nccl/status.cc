@@ -13,7 +13,7 @@ StatusCode code_of(ncclResult_t result) {
       return StatusCode::kPeerFailed;
     case ncclInvalidArgument:
       return StatusCode::kInternal;
-    default:  // includes ncclInvalidUsage: two ranks on one GPU
+    default:  // includes ncclInvalidUsage: two ranks on one GPU, where NCCL does not allow it
       return StatusCode::kUnavailable;
   }
 }

@@ -124,7 +124,7 @@ WorldKind nccl_world() {
   const auto run = [](int ranks, const std::function<void(Transport&)>& body) {
     const auto options_of = [ranks](int rank) {
       NcclOptions options;
-      options.device = rank;
+      options.device = nccl_device(rank);
       if (ranks > 1) options.links = {{0, 1}};  // the others connect when they are used
       return options;
     };

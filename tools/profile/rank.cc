@@ -38,15 +38,10 @@ constexpr double kUsableMemory = 0.8;
 
 constexpr std::chrono::hours kLongestMeasuring{24};
 
-std::string torch_device(const ProfileJob& job, const RankPlace& place) {
-  return job.options.transport == TransportKind::kNccl ? fmt::format("cuda:{}", place.local_rank)
-                                                       : "cpu";
-}
-
 Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& place) {
   const ProfileOptions& options = job.options;
   DeviceOptions device;
-  device.device = torch_device(job, place);
+  device.device = torch_device(job.options.transport, place);
   device.quick = options.quick;
   device.models = options.files;
   for (const QuickModel& model : kQuickModels) {

@@ -281,9 +281,7 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
-  Seat seat{place.rank, place.local_size, "cpu"};
-  if (options.transport == TransportKind::kNccl)
-    seat.device = fmt::format("cuda:{}", place.local_rank);
+  const Seat seat{place.rank, place.local_size, torch_device(options.transport, place)};
   void* compute_stream = nullptr;
   if (replays_graphs(options)) {
     AGPCS_TRY(compute_stream, own_compute_stream(seat.device));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL is the transport for processes that compute on NVIDIA GPUs: it joins all ranks, with one GPU
-// each.
+// each, or several ranks on a GPU for tests.
 #pragma once
 
 #include <agpcs/bootstrap.h>
@@ -15,7 +15,9 @@
 namespace agpcs {
 
 struct NcclOptions {
-  int device = 0;  ///< CUDA's number of this rank's GPU; no two ranks share one
+  /// CUDA's number of this rank's GPU. No two ranks share one, unless NCCL allows it
+  /// (`nccl_device`).
+  int device = 0;
   /// The stream (a cudaStream_t) that computes what is sent and summed. An operation starts after
   /// the work that this stream has when the operation is enqueued. Null: the default stream, which
   /// LibTorch uses, too.
@@ -29,6 +31,11 @@ struct NcclOptions {
 
 /// Returns why this machine cannot hold `ranks` ranks of an NCCL job, or an empty string if it can.
 std::string nccl_obstacle(int ranks = 1);
+
+/// Returns CUDA's number of the GPU for a machine's rank `local_rank`: that number itself, or, if
+/// ranks may share GPUs, its remainder by the number of GPUs. They may with NCCL 2.30 or later and
+/// NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. Such ranks slow each other down.
+int nccl_device(int local_rank);
 
 /// Joins this rank's GPU with those of all other ranks. The ranks exchange identifiers through
 /// `bootstrap`, which must outlive the transport. All ranks call it. A failure that the bootstrap

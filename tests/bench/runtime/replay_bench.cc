@@ -5,6 +5,7 @@
 //   replay_bench wire [SECONDS]        steps whose gradients travel in fp16 and bf16, beside fp32
 #include "ir/base/median.h"
 #include "runtime/job/renumbered_groups.h"
+#include "tests/bench/runtime/bucket_plan.h"
 #include "tests/bench/support/gloo_ranks.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
@@ -116,38 +117,6 @@ void instructions() {
   }
 }
 
-// Gradients of ResNet-50 in buckets of about 25 MB, as PyTorch's default has them, and small ones.
-Plan plan_of_buckets(int ranks, const std::vector<std::int64_t>& elements) {
-  TestPlan spec;
-  spec.shares = {std::vector<std::int64_t>(static_cast<std::size_t>(ranks), 1)};
-  Plan plan = make_plan(spec);
-  const PlanBucket bucket = plan.buckets.front();
-  plan.buckets.clear();
-  Program& program = plan.programs.front();
-  const auto is_all_reduce = [](const Instruction& i) { return i.id.opcode == Opcode::kAllReduce; };
-  program.instructions.erase(
-      std::remove_if(program.instructions.begin(), program.instructions.end(), is_all_reduce),
-      program.instructions.end());
-  std::vector<Instruction> reduces;
-  for (std::size_t b = 0; b < elements.size(); ++b) {
-    PlanBucket next = bucket;
-    next.name = fmt::format("b{}", b);
-    next.type = DType::kFp32;
-    next.members = {{fmt::format("p{}", b), elements[b]}};
-    plan.buckets.push_back(next);
-    reduces.push_back({{Opcode::kAllReduce, static_cast<int>(b), -1},
-                       {{Opcode::kGradients, static_cast<int>(b), 0}}});
-  }
-  const auto update =
-      std::find_if(program.instructions.begin(), program.instructions.end(),
-                   [](const Instruction& i) { return i.id.opcode == Opcode::kUpdate; });
-  update->after = {reduces.back().id};
-  program.instructions.insert(update, reduces.begin(), reduces.end());
-  plan.micro_batches = 1;
-  check(verify_plan(plan));
-  return plan;
-}
-
 void compare(GlooRank& rank, const std::string& name, const Plan& plan, double seconds) {
   NullExecutor executor;
   auto replayer =
@@ -191,9 +160,9 @@ void gloo_rows(int ranks, double seconds, const std::string& name,
 void gloo(double seconds) {
   fmt::print("{:<34} {:>6} {:>12} {:>10}\n", "buckets", "steps", "by hand, ms", "replayed");
   for (const int ranks : {2, 4}) {
-    gloo_rows(ranks, seconds, "ResNet-50 in 25 MB", {6'300'000, 6'300'000, 6'300'000, 6'657'032});
-    gloo_rows(ranks, seconds, "16 of 1 MB", std::vector<std::int64_t>(16, 250'000));
-    gloo_rows(ranks, seconds, "64 of 64 kB", std::vector<std::int64_t>(64, 16'000));
+    for (const Buckets& buckets : usual_buckets()) {
+      gloo_rows(ranks, seconds, buckets.name, buckets.elements);
+    }
   }
 }
 
@@ -257,14 +226,12 @@ void wire(double seconds) {
   fmt::print("{:<34} {:>6} {:>10} {:>12} {:>12}\n", "buckets", "steps", "fp32, ms", "fp16 / fp32",
              "bf16 / fp32");
   for (const int ranks : {2, 4}) {
-    const auto row = [&](const std::string& name, const std::vector<std::int64_t>& elements) {
+    for (const Buckets& buckets : usual_buckets()) {
       run_gloo_ranks(ranks, [&](GlooRank& rank) {
-        compare_wire_types(rank, fmt::format("{} ranks, {}", ranks, name), elements, seconds);
+        compare_wire_types(rank, fmt::format("{} ranks, {}", ranks, buckets.name), buckets.elements,
+                           seconds);
       });
-    };
-    row("ResNet-50 in 25 MB", {6'300'000, 6'300'000, 6'300'000, 6'657'032});
-    row("16 of 1 MB", std::vector<std::int64_t>(16, 250'000));
-    row("64 of 64 kB", std::vector<std::int64_t>(64, 16'000));
+    }
   }
 }
 

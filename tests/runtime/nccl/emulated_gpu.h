@@ -25,6 +25,9 @@
 /// Whether all of it is memory of one allocation of an emulated GPU.
 bool on_gpu(const void* data, std::size_t bytes);
 
+/// What NCCL says its version is, from now on.
+void set_nccl_version(int version);
+
 /// NCCL's communicators that are open.
 int open_communicators();
 

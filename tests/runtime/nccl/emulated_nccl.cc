@@ -43,6 +43,7 @@ std::mutex cliques_mutex;
 std::map<int, std::shared_ptr<Clique>> cliques;  // NOLINT
 int next_clique = 0;
 std::atomic<int> communicators{0};
+std::atomic<int> library_version{NCCL_VERSION_CODE};
 
 }  // namespace
 
@@ -253,12 +254,14 @@ void end_operations(ncclComm_t comm) {
 
 }  // namespace
 
+void set_nccl_version(int version) { library_version = version; }
+
 int open_communicators() { return communicators; }
 
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = library_version;
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {

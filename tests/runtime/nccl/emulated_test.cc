@@ -9,9 +9,11 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
 
 #include <barrier>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <thread>
@@ -220,9 +222,51 @@ TEST(NcclEmulated, TimesAreThoseOfTheDevice) {
       });
 }
 
+// NCCL of `version` in a process that allows, or does not, that ranks share a GPU.
+class NcclOfVersion {
+ public:
+  NcclOfVersion(int version, bool share) {
+    set_nccl_version(version);
+    if (share) setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  }
+  ~NcclOfVersion() {
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    set_nccl_version(NCCL_VERSION_CODE);
+  }
+  NcclOfVersion(const NcclOfVersion&) = delete;
+  NcclOfVersion& operator=(const NcclOfVersion&) = delete;
+};
+
+constexpr int kOld = NCCL_VERSION(2, 29, 7), kSharing = NCCL_VERSION(2, 30, 0);
+
 TEST(NcclEmulated, SaysHowManyDevicesAreMissing) {
+  const NcclOfVersion old(kOld, true);
   EXPECT_EQ(nccl_obstacle(8), "");
-  EXPECT_EQ(nccl_obstacle(9), "9 ranks need as many CUDA devices, there are 8");
+  EXPECT_EQ(nccl_obstacle(9),
+            "9 ranks need as many CUDA devices, there are 8; NCCL 2.30.0 lets ranks share one if "
+            "NCCL_MULTI_RANK_GPU_ENABLE=1, this is NCCL 2.29.7");
+  EXPECT_EQ(nccl_device(9), 9);
+}
+
+TEST(NcclEmulated, RanksShareNoDeviceUnlessAskedTo) {
+  const NcclOfVersion sharing(kSharing, false);
+  EXPECT_NE(nccl_obstacle(9), "");
+  EXPECT_EQ(nccl_device(9), 9);
+}
+
+TEST(NcclEmulated, RanksShareDevicesWhereNcclAllowsIt) {
+  const NcclOfVersion sharing(kSharing, true);
+  EXPECT_EQ(nccl_obstacle(9), "");
+  EXPECT_EQ(nccl_device(7), 7);
+  EXPECT_EQ(nccl_device(9), 1);
+  nccl_world().run(9, [](Transport& transport) {
+    ASSERT_TRUE(
+        transport.open_group(0, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {0, 0, 0, 0, 0, 0, 0, 0, 0}).ok());
+    const GpuVector sum({1});
+    expect_done(transport, Stream::kCollective,
+                transport.all_reduce(sum.buffer(), 0, AllReduce::kRing));
+    EXPECT_EQ(sum.values(), std::vector<float>{9});
+  });
 }
 
 // Ranks 0 and 1 are one host: group 1 has communicators for hosts, and between them.

@@ -147,6 +147,16 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
   return status;
 }
 
+std::string torch_device([[maybe_unused]] TransportKind transport,
+                         [[maybe_unused]] const RankPlace& place) {
+#ifdef AGPCS_RUN_NCCL
+  if (transport == TransportKind::kNccl) {
+    return fmt::format("cuda:{}", nccl_device(place.local_rank));
+  }
+#endif
+  return "cpu";
+}
+
 Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOptions& options,
                                            [[maybe_unused]] const RankPlace& place,
                                            [[maybe_unused]] void* compute_stream) {
@@ -168,7 +178,7 @@ Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOption
 #ifdef AGPCS_RUN_NCCL
   if (options.transport == TransportKind::kNccl) {
     NcclOptions nccl;
-    nccl.device = place.local_rank;
+    nccl.device = nccl_device(place.local_rank);
     nccl.compute_stream = compute_stream;
     return connect_nccl(bootstrap, nccl);
   }

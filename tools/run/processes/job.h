@@ -69,6 +69,9 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
 BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
                                    const std::string& device, const std::string& identity);
 
+/// Returns LibTorch's name of the device that a rank computes on: "cpu", or over NCCL "cuda:1".
+std::string torch_device(TransportKind transport, const RankPlace& place);
+
 /// Connects the job's transport. If that is NCCL's, computation runs on `compute_stream`
 /// (`NcclOptions::compute_stream`). Error: a transport that this program was built without.
 Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOptions& options,

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of steps on the GPU: profiles, predicted steps beside measured ones, the executor beside PyTorch, kernels."""
+
+import contextlib
+import csv
+import json
+import os
+import shutil
+import statistics
+import subprocess
+
+from jobs import CLUSTER, compile_plan, graph_of, run_job
+from work import CannotRun
+
+# Model, and two numbers of samples a step.
+MODELS = {"resnet50": (32, 128), "bert_base": (8, 32), "gpt2": (4, 16)}
+SMALL_MODELS = {"conv": (8, 16), "bert": (8, 16)}  # of a rehearsal
+SHARES = (100, 50)  # percent of the device's threads
+STEPS = 30
+
+
+def models(work):
+    chosen = SMALL_MODELS if work.machine.rehearsal else MODELS
+    found = {name: samples for name, samples in chosen.items() if work.machine.model(name)}
+    for name in sorted(set(chosen) - set(found)):
+        work.note(f"{name} is left out: no {name}.onnx in the folder of --from")
+    return found
+
+
+@contextlib.contextmanager
+def part_of_device(work, percent):
+    """The environment of processes that get `percent` of the device's threads, by MPS."""
+    if percent == 100:
+        yield {}
+        return
+    if work.machine.rehearsal:
+        raise CannotRun("a rehearsal has no parts of a device")
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        raise CannotRun("no nvidia-cuda-mps-control here")
+    pipes, logs = work.folder / "mps", work.folder / "mps-log"
+    for folder in (pipes, logs):
+        folder.mkdir(exist_ok=True)
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+    started = work.call([control, "-d"], environment, limit=30, output=subprocess.DEVNULL)
+    if started.code != 0:
+        raise CannotRun(f"MPS may not run here: {control} -d ended with {started.code}")
+    try:
+        yield {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
+    finally:
+        subprocess.run([control], input="quit\n", text=True, env={**os.environ, **environment}, timeout=60,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def profile_of(work, name, samples, percent, environment):
+    """A profile of the model on the device, or on a part of it; made once for all parts of the proof."""
+    path = work.machine.work / f"profiles/{name}-{percent}.yaml"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        work.need([work.machine.command("agpcs-profile"), work.machine.model(name), "--kind", "gpu", "--transport",
+                   work.machine.transport, "--samples", ",".join(map(str, samples)), "--seconds",
+                   4 if work.machine.rehearsal else 40, "--threads", 1, "-o", path], environment)
+    return path
+
+
+def profile(work):
+    for name, samples in models(work).items():
+        path = profile_of(work, name, samples, 100, {})
+        (work.folder / f"{name}.txt").write_text(work.need([work.machine.command("agpcs-profile"), "--show", path]))
+        work.row("Profiles", model=name, samples=", ".join(map(str, samples)), operators=path.read_text().count("operator:"))
+    quick = work.machine.work / "profiles/quick.yaml"
+    if not quick.exists():
+        work.need([work.machine.command("agpcs-profile"), "--quick", "--kind", "gpu", "--transport", work.machine.transport,
+                   "--threads", 1, *(["--seconds", 6] if work.machine.rehearsal else []), "-o", quick])
+    work.note("the profiles are in profiles/, beside the report; what is in them, in parts/profile/")
+
+
+def measured(work, name, batch, path, environment):
+    """Predicted and measured seconds and bytes of a plan for one device with this profile."""
+    memory = f"{work.machine.gpus[0]['memory']}MiB" if work.machine.gpus else "4GB"
+    cluster = CLUSTER.format(kind=f"memory: {memory}, profile: {path}", count=1, batch=batch)
+    planned = compile_plan(work, f"{name}-{batch}-{path.stem}", work.machine.model(name), cluster, "--seeder",
+                           "data_parallel", "--refiner", "none", "--micro-batches", 1)
+    job = run_job(work, planned["plan"], work.machine.model(name), STEPS, environment=environment)
+    steady = [event["seconds"] for event in job.of("step")[STEPS // 3:]]
+    return {"predicted": planned["step_seconds"], "measured": statistics.median(steady),
+            "peak predicted": planned["peak_memory_bytes"], "peak measured": job.summary.get("peak_memory_bytes"),
+            "graph": graph_of(job)}
+
+
+def predictions(work):
+    """Twelve plans of one rank: models, batches, and parts of the device, each a profiled kind."""
+    errors, memory = [], []
+    for percent in SHARES:
+        try:
+            with part_of_device(work, percent) as environment:
+                for name, samples in models(work).items():
+                    path = profile_of(work, name, samples, percent, environment)
+                    for batch in samples:
+                        found = work.once(f"{name}-{batch}-{percent}",
+                                          lambda: measured(work, name, batch, path, environment))
+                        errors.append(found["predicted"] / found["measured"] - 1)
+                        if found["peak measured"]:
+                            memory.append(found["peak predicted"] / found["peak measured"] - 1)
+                        work.row("Steps", model=name, batch=batch, percent_of_device=percent,
+                                 predicted_ms=1e3 * found["predicted"], measured_ms=1e3 * found["measured"],
+                                 error=f"{errors[-1]:+.1%}", peak_predicted_mb=found["peak predicted"] / 1e6,
+                                 peak_measured_mb=found["peak measured"] and found["peak measured"] / 1e6,
+                                 graph=found["graph"])
+        except CannotRun as reason:
+            work.note(f"{percent}% of the device: {reason}")
+    if not errors:
+        raise RuntimeError("no model was measured")
+    work.figure("plans", len(errors), target=">= 12")
+    work.figure("median error of a step", statistics.median(map(abs, errors)), target="<= 0.05")
+    if memory:
+        work.figure("median error of peak memory", statistics.median(map(abs, memory)), target="<= 0.05")
+
+
+def executor(work):
+    """agpcs-run on one rank beside PyTorch, eager and compiled, with the same model, samples and optimizer."""
+    script = work.machine.root / "tests/gpu/torch_steps.py"
+    for name, samples in models(work).items():
+        batch = samples[-1]
+        ours = work.once(f"{name} ours", lambda: measured(work, name, batch, profile_of(work, name, samples, 100, {}), {}))
+        cells = {"model": name, "batch": batch, "agpcs_run_ms": 1e3 * ours["measured"]}
+        for way in ("eager", "compile"):
+            found = work.once(f"{name} {way}", lambda: steps_of(work, script, name, batch, way))
+            if "seconds" not in found:
+                work.note(f"{name}, {way}: {found['why']}")
+                continue
+            cells[f"{way}_ms"], cells[f"speed_to_{way}"] = 1e3 * found["seconds"], found["seconds"] / ours["measured"]
+            if way == "eager":
+                work.figure(f"speed to PyTorch eager, {name}", found["seconds"] / ours["measured"], target=">= 0.95")
+        work.row("Steps", **cells)
+
+
+def steps_of(work, script, name, batch, way):
+    done = work.call([work.machine.torch["python"], script, name, batch, way, "cpu" if work.machine.rehearsal else "cuda"])
+    if done.code != 0:
+        return {"why": done.last_lines(3)}
+    return json.loads(done.output.splitlines()[-1])
+
+
+def kernels(work):
+    """A list of measured kernels, forward and backward, by precision; it goes on where it was cut off."""
+    path = work.machine.work / "kernels.csv"
+    script = work.machine.root / "tests/gpu/kernels.py"
+    try:
+        work.need([work.machine.torch["python"], script, path, "cpu" if work.machine.rehearsal else "cuda"])
+    finally:
+        rows = list(csv.DictReader(path.open())) if path.exists() else []
+        counts = {}
+        for row in rows:
+            counts[row["precision"], row["class"]] = counts.get((row["precision"], row["class"]), 0) + 1
+        for (precision, kind), count in sorted(counts.items()):
+            work.row("Kernels", precision=precision, kernel_class=kind, measured=count)
+    work.note("the list is kernels.csv, beside the report")
+
+
+def replay(work):
+    """What the replayer adds to the calls of NCCL that it makes, and its graph to a graph of the same calls."""
+    program = "nccl_replay_emulated" if work.machine.rehearsal else "nccl_replay_bench"
+    path = work.machine.program(f"tests/{program}")
+    if path is None:
+        raise CannotRun(f"{program} is not built")
+    ranks = 2 if work.machine.shares() or len(work.machine.gpus) > 1 else 1
+    said = work.need([path, "--ranks", ranks, *(["--divide", 1000] if work.machine.rehearsal else [])])
+    for row in map(json.loads, filter(lambda line: line.startswith("{"), said.splitlines())):
+        work.row("Steps", **row)
+        work.figure(f"added to raw NCCL, {row['buckets']}", row["added_us_an_operation"], "us an operation", "<= 5")
+        if row.get("graph_ratio") is not None:
+            work.figure(f"replay to a graph's, {row['buckets']}", row["graph_ratio"], target="<= 1.02")
