@@ -38,6 +38,14 @@ class RenumberedGroups final : public Transport, public RecordingTransport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
     return transport_.all_reduce(buffer, first_ + group, algorithm);
   }
+  Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                int group, AllReduce algorithm) override {
+    return transport_.reduce_scatter(buffer, parts, first_ + group, algorithm);
+  }
+  Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
+                            AllReduce algorithm) override {
+    return transport_.all_gather(buffer, parts, first_ + group, algorithm);
+  }
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
     return transport_.all_reduce_flow(buffer, first_ + flow);
   }

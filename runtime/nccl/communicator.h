@@ -25,6 +25,17 @@ class NcclCommunicator {
   /// Waits until `call`, an operation on this communicator which returned `result`, is on its CUDA
   /// stream or has failed.
   Status settle(ncclResult_t result, const char* call, const NcclPause& pause) const;
+  /// Puts all operations on this communicator that `post` posts on their stream as one group.
+  /// `post` gets a function that notes their results.
+  template <typename Post>
+  Status group(const NcclPause& pause, const Post& post) const {
+    ncclResult_t result = ncclGroupStart();
+    post([&](ncclResult_t part) {
+      if (result == ncclSuccess && part != ncclInProgress) result = part;
+    });
+    const ncclResult_t ended = ncclGroupEnd();
+    return settle(result == ncclSuccess ? ended : result, "ncclGroupEnd", pause);
+  }
   /// Returns what has gone wrong since, such as a lost connection.
   Status health() const;
 

@@ -59,22 +59,10 @@ class FlowStart {
     return !round.tells.empty() || !round.waits_for.empty();
   }
 
-  /// Puts all operations that `post` posts on the stream as one group. `post` gets a function that
-  /// notes their results.
-  template <typename Post>
-  Status group(const Post& post) const {
-    ncclResult_t result = ncclGroupStart();
-    post([&](ncclResult_t part) {
-      if (result == ncclSuccess && part != ncclInProgress) result = part;
-    });
-    const ncclResult_t ended = ncclGroupEnd();
-    return all_.settle(result == ncclSuccess ? ended : result, "ncclGroupEnd", pause_);
-  }
-
   /// Exchanges words of one byte. Both ends do so before the same round, so two groups never wait
   /// for each other.
   Status meet(const NcclFlow::Round& round) const {
-    return group([&](const auto& note) {
+    return all_.group(pause_, [&](const auto& note) {
       for (const int member : round.tells) {
         note(ncclSend(scratch_, 1, ncclChar, member, all_.get(), stream_));
       }
@@ -91,7 +79,7 @@ class FlowStart {
         std::none_of(round.receives.begin(), round.receives.end(), moves)) {
       return {};
     }
-    return group([&](const auto& note) {
+    return all_.group(pause_, [&](const auto& note) {
       for (const NcclFlow::Message& m : round.sends) {
         if (!moves(m)) continue;
         note(ncclSend(place_of(m), bytes_of(m), ncclChar, m.member, all_.get(), stream_));

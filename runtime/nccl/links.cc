@@ -34,23 +34,9 @@ ncclDataType_t nccl_type(DType type) {
   check_failed(__FILE__, __LINE__, "can_sum(type)", fmt::format("sum of {}", name_of(type)));
 }
 
-// The members on one rank's host, and the first member of each host.
-struct Levels {
-  std::vector<int> host, leaders;
-};
-
-Levels levels_of(const RankGroup& group, int rank) {
-  const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank) - group.ranks.begin();
-  const int own = group.hosts[static_cast<std::size_t>(me)];
-  Levels levels;
-  std::vector<int> seen;
-  for (std::size_t i = 0; i < group.ranks.size(); ++i) {
-    if (group.hosts[i] == own) levels.host.push_back(group.ranks[i]);
-    if (std::find(seen.begin(), seen.end(), group.hosts[i]) != seen.end()) continue;
-    seen.push_back(group.hosts[i]);
-    levels.leaders.push_back(group.ranks[i]);
-  }
-  return levels;
+/// Whether all ranks have as many elements as the first.
+bool equal(const Parts& parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](auto part) { return part == parts[0]; });
 }
 
 }  // namespace
@@ -63,8 +49,8 @@ std::string NcclOperation::text() const {
   if (kind == Kind::kSend) return fmt::format("send to rank {}, {} bytes", peer, buffer.bytes);
   if (kind == Kind::kRecv) return fmt::format("recv from rank {}, {} bytes", peer, buffer.bytes);
   // NCCL does not report which member is missing.
-  return fmt::format("all_reduce of {} bytes over ranks {}, waiting for {} {}", buffer.bytes,
-                     fmt::join(group->ranks.ranks, ","),
+  return fmt::format("{} of {} bytes over ranks {}, waiting for {} {}", name_of(collective),
+                     buffer.bytes, fmt::join(group->ranks.ranks, ","),
                      group->others.size() == 1 ? "rank" : "any of ranks",
                      fmt::join(group->others, ","));
 }
@@ -81,16 +67,16 @@ Status NcclLinks::open(NcclGroup& group, const NcclPause& pause) {
   const std::string name =
       fmt::format("group {} of {}", group.ranks.id, fmt::join(group.ranks.ranks, ","));
   AGPCS_RETURN_IF_ERROR(join(group.all, name, group.ranks.ranks, pause));
-  const Levels levels = levels_of(group.ranks, meeting_.rank());
-  const std::size_t hosts = levels.leaders.size();
+  const std::vector<int>&local = group.ranks.local, &leaders = group.ranks.leaders;
+  const std::size_t hosts = leaders.size();
   group.two_levels = hosts > 1 && hosts < group.ranks.ranks.size();
   if (!group.two_levels) return {};
-  if (levels.host.size() > 1) {
-    const std::string on_host = fmt::format("{} on the host of {}", name, levels.host.front());
-    AGPCS_RETURN_IF_ERROR(join(group.host, on_host, levels.host, pause));
+  if (local.size() > 1) {
+    const std::string on_host = fmt::format("{} on the host of {}", name, local.front());
+    AGPCS_RETURN_IF_ERROR(join(group.host, on_host, local, pause));
   }
-  if (levels.host.front() != meeting_.rank()) return {};
-  return join(group.leaders, name + " between hosts", levels.leaders, pause);
+  if (local.front() != meeting_.rank()) return {};
+  return join(group.leaders, name + " between hosts", leaders, pause);
 }
 
 // All members close groups in the same order. What a failure leaves open is aborted with the lane.
@@ -117,8 +103,14 @@ Status NcclLinks::join(NcclCommunicator& communicator, const std::string& name,
 
 Status NcclLinks::start(const NcclOperation& operation, void* data, cudaStream_t stream,
                         const NcclPause& pause) {
-  if (operation.kind != NcclOperation::Kind::kAllReduce) {
+  if (operation.kind != NcclOperation::Kind::kCollective) {
     return message(operation, data, stream, pause);
+  }
+  if (operation.collective == Collective::kReduceScatter) {
+    return scatter(operation, static_cast<char*>(data), stream, pause);
+  }
+  if (operation.collective == Collective::kAllGather) {
+    return gather(operation, static_cast<char*>(data), stream, pause);
   }
   if (operation.flow != nullptr) {
     return start_flow(*operation.flow, operation.group->all, operation.buffer, data, scratch_,
@@ -175,6 +167,58 @@ Status NcclLinks::hierarchical(const NcclOperation& operation, void* data, cudaS
   if (!host.open()) return {};
   return host.settle(ncclBroadcast(data, data, count, type, 0, host.get(), stream), "ncclBroadcast",
                      pause);
+}
+
+// NCCL scatters equal parts. Others are sums that end where their part belongs, as one group.
+Status NcclLinks::scatter(const NcclOperation& operation, char* data, cudaStream_t stream,
+                          const NcclPause& pause) {
+  const NcclCommunicator& all = operation.group->all;
+  const ncclDataType_t type = nccl_type(operation.buffer.type);
+  const std::size_t width = size_of(operation.buffer.type);
+  const Parts& parts = *operation.parts;
+  if (equal(parts)) {
+    const auto count = static_cast<std::size_t>(parts[0]);
+    return all.settle(ncclReduceScatter(data, data + operation.group->ranks.me * count * width,
+                                        count, type, ncclSum, all.get(), stream),
+                      "ncclReduceScatter", pause);
+  }
+  return all.group(pause, [&](const auto& note) {
+    char* part = data;
+    for (std::size_t owner = 0; owner < parts.size(); ++owner) {
+      const auto count = static_cast<std::size_t>(parts[owner]);
+      if (count > 0) {
+        note(ncclReduce(part, part, count, type, ncclSum, static_cast<int>(owner), all.get(),
+                        stream));
+      }
+      part += count * width;
+    }
+  });
+}
+
+// NCCL gathers equal parts. Others are broadcasts by those to whom they belong, as one group. Bytes
+// are moved, whatever they mean.
+Status NcclLinks::gather(const NcclOperation& operation, char* data, cudaStream_t stream,
+                         const NcclPause& pause) {
+  const NcclCommunicator& all = operation.group->all;
+  const std::size_t width = size_of(operation.buffer.type);
+  const Parts& parts = *operation.parts;
+  if (equal(parts)) {
+    const std::size_t bytes = static_cast<std::size_t>(parts[0]) * width;
+    return all.settle(ncclAllGather(data + operation.group->ranks.me * bytes, data, bytes, ncclChar,
+                                    all.get(), stream),
+                      "ncclAllGather", pause);
+  }
+  return all.group(pause, [&](const auto& note) {
+    char* part = data;
+    for (std::size_t owner = 0; owner < parts.size(); ++owner) {
+      const std::size_t bytes = static_cast<std::size_t>(parts[owner]) * width;
+      if (bytes > 0) {
+        note(
+            ncclBroadcast(part, part, bytes, ncclChar, static_cast<int>(owner), all.get(), stream));
+      }
+      part += bytes;
+    }
+  });
 }
 
 Status NcclLinks::health() const {

@@ -43,12 +43,14 @@ struct NcclGroup {
 
 /// One operation of a transport.
 struct NcclOperation {
-  enum class Kind { kSend, kRecv, kAllReduce };
+  enum class Kind { kSend, kRecv, kCollective };
   Kind kind = Kind::kSend;
   Buffer buffer;
   int peer = -1;               ///< used by a message
-  NcclGroup* group = nullptr;  ///< used by an all-reduce
+  NcclGroup* group = nullptr;  ///< used by a collective
+  Collective collective = Collective::kAllReduce;
   AllReduce algorithm = AllReduce::kRing;
+  const Parts* parts = nullptr;    ///< null for an all-reduce; read when it is put on a stream
   const NcclFlow* flow = nullptr;  ///< used by an all-reduce by `kFlow`
 
   /// Returns the ranks that must take part.
@@ -95,6 +97,10 @@ class NcclLinks {
                      const NcclPause& pause);
   static Status hierarchical(const NcclOperation& operation, void* data, cudaStream_t stream,
                              const NcclPause& pause);
+  static Status scatter(const NcclOperation& operation, char* data, cudaStream_t stream,
+                        const NcclPause& pause);
+  static Status gather(const NcclOperation& operation, char* data, cudaStream_t stream,
+                       const NcclPause& pause);
   void each(const std::function<void(NcclCommunicator&)>& what);
 
   NcclMeeting& meeting_;

@@ -8,7 +8,6 @@
 #include "runtime/nccl/sum.h"
 #include "runtime/support/rank_group.h"
 #include "runtime/support/recording.h"
-#include "runtime/support/sum.h"
 
 #include <agpcs/nccl.h>
 
@@ -57,6 +56,10 @@ class NcclTransport final : public Transport, public RecordingTransport {
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                int group, AllReduce algorithm) override;
+  Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
+                            AllReduce algorithm) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
   Status order_after(Stream stream, Ticket ticket, milliseconds limit) override;
@@ -90,8 +93,8 @@ class NcclTransport final : public Transport, public RecordingTransport {
     };
   }
 
-  Result<Ticket> reduce(const Buffer& buffer, NcclGroup& group, AllReduce algorithm,
-                        const NcclFlow* flow);
+  Result<Ticket> collective(Collective kind, const Buffer& buffer, const Parts* parts, int group,
+                            AllReduce algorithm);
 
   Bootstrap& bootstrap_;
   const milliseconds limit_;
@@ -216,31 +219,46 @@ Result<Ticket> NcclTransport::recv(const Buffer& buffer, int peer, std::uint64_t
 }
 
 Result<Ticket> NcclTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
-  if (algorithm == AllReduce::kFlow) {
-    return invalid_input("all_reduce: a flow is opened first, and named to all_reduce_flow");
-  }
+  return collective(Collective::kAllReduce, buffer, nullptr, group, algorithm);
+}
+
+Result<Ticket> NcclTransport::reduce_scatter(const Buffer& buffer,
+                                             const std::vector<std::int64_t>& parts, int group,
+                                             AllReduce algorithm) {
+  return collective(Collective::kReduceScatter, buffer, &parts, group, algorithm);
+}
+
+Result<Ticket> NcclTransport::all_gather(const Buffer& buffer,
+                                         const std::vector<std::int64_t>& parts, int group,
+                                         AllReduce algorithm) {
+  return collective(Collective::kAllGather, buffer, &parts, group, algorithm);
+}
+
+Result<Ticket> NcclTransport::collective(Collective kind, const Buffer& buffer, const Parts* parts,
+                                         int group, AllReduce algorithm) {
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
-  return reduce(buffer, it->second, algorithm, nullptr);
+  AGPCS_RETURN_IF_ERROR(check_collective(kind, buffer, algorithm, parts, it->second.ranks));
+  NcclOperation operation;
+  operation.kind = NcclOperation::Kind::kCollective;
+  operation.buffer = buffer;
+  operation.group = &it->second;
+  operation.collective = kind;
+  operation.algorithm = algorithm;
+  operation.parts = parts;
+  return collectives_.enqueue(operation);
 }
 
 Result<Ticket> NcclTransport::all_reduce_flow(const Buffer& buffer, int flow) {
   const auto it = flows_.find(flow);
   if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
-  return reduce(buffer, *it->second.group, AllReduce::kFlow, &it->second);
-}
-
-Result<Ticket> NcclTransport::reduce(const Buffer& buffer, NcclGroup& group, AllReduce algorithm,
-                                     const NcclFlow* flow) {
-  if (!can_sum(buffer.type)) {
-    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
-  }
+  AGPCS_RETURN_IF_ERROR(check_type(Collective::kAllReduce, buffer.type));
   NcclOperation operation;
-  operation.kind = NcclOperation::Kind::kAllReduce;
+  operation.kind = NcclOperation::Kind::kCollective;
   operation.buffer = buffer;
-  operation.group = &group;
-  operation.algorithm = algorithm;
-  operation.flow = flow;
+  operation.group = it->second.group;
+  operation.algorithm = AllReduce::kFlow;
+  operation.flow = &it->second;
   return collectives_.enqueue(operation);
 }
 

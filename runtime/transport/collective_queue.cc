@@ -2,7 +2,6 @@
 #include "runtime/transport/collective_queue.h"
 
 #include "runtime/support/caught.h"
-#include "runtime/support/sum.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +12,7 @@
 namespace agpcs {
 
 CollectiveQueue::CollectiveQueue(Wire& wire, int rank)
-    : rank_(rank), reducer_(wire, rank), flow_reducer_(wire), worker_([this] { run(); }) {}
+    : rank_(rank), collectives_(wire, rank), flow_reducer_(wire), worker_([this] { run(); }) {}
 
 CollectiveQueue::~CollectiveQueue() {
   {
@@ -48,28 +47,25 @@ Status CollectiveQueue::open_flow(int flow, int group, const PlanFlow& schedule)
   return added ? Status() : invalid_input(fmt::format("flow {} is open already", flow));
 }
 
-Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllReduce algorithm) {
-  if (algorithm == AllReduce::kFlow) {
-    return invalid_input("all_reduce: a flow is opened first, and named to all_reduce_flow");
-  }
+Result<Ticket> CollectiveQueue::enqueue(const WireCollective& call, int group) {
   const std::lock_guard lock(mutex_);
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
-  return push({buffer, &it->second, algorithm, nullptr, steady_nanoseconds()});
+  AGPCS_RETURN_IF_ERROR(
+      check_collective(call.kind, call.buffer, call.algorithm, call.parts, it->second));
+  return push({call, &it->second, nullptr, steady_nanoseconds()});
 }
 
 Result<Ticket> CollectiveQueue::enqueue_flow(const Buffer& buffer, int flow) {
   const std::lock_guard lock(mutex_);
   const auto it = flows_.find(flow);
   if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
-  return push(
-      {buffer, it->second.group, AllReduce::kFlow, &it->second.program, steady_nanoseconds()});
+  const WireCollective call = {Collective::kAllReduce, AllReduce::kFlow, buffer, nullptr};
+  AGPCS_RETURN_IF_ERROR(check_type(call.kind, buffer.type));
+  return push({call, it->second.group, &it->second.program, steady_nanoseconds()});
 }
 
 Result<Ticket> CollectiveQueue::push(const Job& job) {
-  if (!can_sum(job.buffer.type)) {
-    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(job.buffer.type)));
-  }
   if (!failure_.ok()) return failure_;
   jobs_.push_back(job);
   posted_changed_.notify_one();
@@ -80,7 +76,7 @@ Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (ticket > enqueued_) {
     return internal_error(
-        fmt::format("all_reduce ticket {} of {} was never given", ticket, enqueued_));
+        fmt::format("collective ticket {} of {} was never given", ticket, enqueued_));
   }
   done_changed_.wait_for(lock, ticket, limit,
                          [&] { return failure_.ok() ? done_ >= ticket : !running_; });
@@ -109,7 +105,7 @@ void CollectiveQueue::run() {
     const Job job = jobs_.front();
     running_ = true;
     lock.unlock();
-    const Status status = caught([&] { return reduce(job); });
+    const Status status = caught([&] { return carry_out(job); });
     lock.lock();
     running_ = false;
     if (status.ok()) {
@@ -123,15 +119,15 @@ void CollectiveQueue::run() {
   }
 }
 
-Status CollectiveQueue::reduce(const Job& job) {
-  if (job.flow == nullptr) return reducer_.all_reduce(*job.group, job.algorithm, job.buffer);
-  return flow_reducer_.all_reduce(*job.flow, job.buffer, flow_slot(job.group->id));
+Status CollectiveQueue::carry_out(const Job& job) {
+  if (job.flow == nullptr) return collectives_.run(*job.group, job.call);
+  return flow_reducer_.all_reduce(*job.flow, job.call.buffer, flow_slot(job.group->id));
 }
 
 std::string CollectiveQueue::describe(const Job& job) const {
-  std::string text = fmt::format("all_reduce of {} bytes over ranks {}", job.buffer.bytes,
-                                 fmt::join(job.group->ranks, ","));
-  const int peer = job.flow == nullptr ? reducer_.waiting_for() : flow_reducer_.waiting_for();
+  std::string text = fmt::format("{} of {} bytes over ranks {}", name_of(job.call.kind),
+                                 job.call.buffer.bytes, fmt::join(job.group->ranks, ","));
+  const int peer = job.flow == nullptr ? collectives_.waiting_for() : flow_reducer_.waiting_for();
   if (peer >= 0) text += fmt::format(", waiting for rank {}", peer);
   return text;
 }

@@ -7,7 +7,7 @@
 #include "runtime/support/ticket_signal.h"
 #include "runtime/transport/schedule_all_reduce.h"
 #include "runtime/transport/wire.h"
-#include "runtime/transport/wire_all_reduce.h"
+#include "runtime/transport/wire_collectives.h"
 
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -32,7 +32,7 @@ class CollectiveQueue {
 
   Status open(RankGroup group);
   Status open_flow(int flow, int group, const PlanFlow& schedule);
-  Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
+  Result<Ticket> enqueue(const WireCollective& call, int group);
   Result<Ticket> enqueue_flow(const Buffer& buffer, int flow);
   /// Waits as `Transport::wait` does. After `fail` and the wire's `cancel`, it also waits until the
   /// thread has let go of the buffers.
@@ -44,9 +44,8 @@ class CollectiveQueue {
 
  private:
   struct Job {
-    Buffer buffer;
+    WireCollective call;
     const RankGroup* group = nullptr;
-    AllReduce algorithm = AllReduce::kRing;
     const FlowProgram* flow = nullptr;  // used with `kFlow`
     std::int64_t enqueued = 0;
   };
@@ -55,12 +54,12 @@ class CollectiveQueue {
     FlowProgram program;
   };
   Result<Ticket> push(const Job& job);
-  Status reduce(const Job& job);
+  Status carry_out(const Job& job);
   void run();
   std::string describe(const Job& job) const;
 
   const int rank_;
-  WireAllReduce reducer_;
+  WireCollectives collectives_;
   ScheduleAllReduce flow_reducer_;
   mutable std::mutex mutex_;
   std::condition_variable posted_changed_;  // wakes the queue's thread

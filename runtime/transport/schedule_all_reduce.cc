@@ -11,7 +11,7 @@ namespace agpcs {
 namespace {
 
 // Segments of each message of a round that are asked for ahead, for the reason that a ring has
-// (runtime/transport/wire_all_reduce.cc); and the limit for all messages together.
+// (runtime/transport/wire_collectives.cc); and the limit for all messages together.
 constexpr std::size_t kSegmentsAhead = 8, kMostAhead = 32;
 
 ElementRange range_of(const FlowParts& parts, int part) {

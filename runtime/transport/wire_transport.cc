@@ -45,18 +45,35 @@ Result<Ticket> WireTransport::recv(const Buffer& buffer, int peer, std::uint64_t
 }
 
 Result<Ticket> WireTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
-  AGPCS_RETURN_IF_ERROR(check_on_cpu(buffer));
-  return collectives_.enqueue(buffer, group, algorithm);
+  return enqueue({Collective::kAllReduce, algorithm, buffer, nullptr}, group);
+}
+
+Result<Ticket> WireTransport::reduce_scatter(const Buffer& buffer,
+                                             const std::vector<std::int64_t>& parts, int group,
+                                             AllReduce algorithm) {
+  return enqueue({Collective::kReduceScatter, algorithm, buffer, &parts}, group);
+}
+
+Result<Ticket> WireTransport::all_gather(const Buffer& buffer,
+                                         const std::vector<std::int64_t>& parts, int group,
+                                         AllReduce algorithm) {
+  return enqueue({Collective::kAllGather, algorithm, buffer, &parts}, group);
+}
+
+Result<Ticket> WireTransport::enqueue(const WireCollective& call, int group) {
+  AGPCS_RETURN_IF_ERROR(check_on_cpu(call.kind, call.buffer));
+  return collectives_.enqueue(call, group);
 }
 
 Result<Ticket> WireTransport::all_reduce_flow(const Buffer& buffer, int flow) {
-  AGPCS_RETURN_IF_ERROR(check_on_cpu(buffer));
+  AGPCS_RETURN_IF_ERROR(check_on_cpu(Collective::kAllReduce, buffer));
   return collectives_.enqueue_flow(buffer, flow);
 }
 
-Status WireTransport::check_on_cpu(const Buffer& buffer) {
+Status WireTransport::check_on_cpu(Collective kind, const Buffer& buffer) {
   if (!buffer.on_gpu) return {};
-  return invalid_input("all_reduce: the buffer is on a GPU, the transport is not");
+  return invalid_input(
+      fmt::format("{}: the buffer is on a GPU, the transport is not", name_of(kind)));
 }
 
 Status WireTransport::wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {

@@ -29,6 +29,10 @@ class WireTransport final : public Transport {
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                int group, AllReduce algorithm) override;
+  Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
+                            AllReduce algorithm) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;
@@ -38,7 +42,8 @@ class WireTransport final : public Transport {
   void abort_quietly(const Status& reason);
 
  private:
-  static Status check_on_cpu(const Buffer& buffer);
+  static Status check_on_cpu(Collective kind, const Buffer& buffer);
+  Result<Ticket> enqueue(const WireCollective& call, int group);
   Status check(const Buffer& buffer, int peer, std::uint64_t tag) const;
 
   std::unique_ptr<Wire> wire_;

@@ -101,6 +101,14 @@ class InstantTransport : public Transport {
     }
     return ++tickets_[2];
   }
+  Result<Ticket> reduce_scatter(const Buffer&, const std::vector<std::int64_t>&, int,
+                                AllReduce) override {
+    return ++tickets_[2];
+  }
+  Result<Ticket> all_gather(const Buffer&, const std::vector<std::int64_t>&, int,
+                            AllReduce) override {
+    return ++tickets_[2];
+  }
   Result<Ticket> all_reduce_flow(const Buffer&, int) override { return ++tickets_[2]; }
   Status wait(Stream, Ticket, std::chrono::milliseconds) override { return {}; }
   OperationTime time_of(Stream, Ticket) const override { return {1, 1}; }

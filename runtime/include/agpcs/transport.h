@@ -71,6 +71,20 @@ class Transport {
   /// Does the same along an open flow; it counts as a collective of the flow's group.
   virtual Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) = 0;
 
+  /// Enqueues an in-place reduce-scatter. The buffer's elements are cut into a part for each rank
+  /// of the group, in the order of the group's ranks: `parts[i]` elements (0 or more; their sum is
+  /// the buffer's) belong to the i-th rank. Afterwards this rank's part holds the sum over the
+  /// group, of the types that `all_reduce` takes; what its other parts hold is unspecified. `parts`
+  /// must stay where it is until the ticket is done. `algorithm` is one of `kAllReduces`. It counts
+  /// as a collective of the group; all members give the same parts.
+  virtual Result<Ticket> reduce_scatter(const Buffer& buffer,
+                                        const std::vector<std::int64_t>& parts, int group,
+                                        AllReduce algorithm) = 0;
+  /// Enqueues an in-place all-gather of elements of any type: each rank's part goes to all others.
+  /// The rules are those of `reduce_scatter`.
+  virtual Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                    int group, AllReduce algorithm) = 0;
+
   /// Waits until `ticket` and all operations before it in `stream` are done, for at most `limit`.
   /// Only this call waits. kTimeout names the operation and the peer; kPeerFailed names the rank
   /// that went away or failed. After either error the transport is unusable: `abort` it. After

@@ -134,22 +134,37 @@ void exchange(ncclComm_t comm, const std::vector<Message>& messages) {
   }
 }
 
-// The thread's open group; the transport groups messages of one communicator and stream.
+// The thread's open group; the transport groups messages, or collectives, of one communicator and
+// stream.
+struct Group {
+  std::vector<Message> messages;
+  std::vector<std::function<void()>> collectives;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
 thread_local bool grouping = false;
-thread_local std::vector<Message> group_messages;  // NOLINT
-thread_local ncclComm_t group_comm = nullptr;
-thread_local cudaStream_t group_stream = nullptr;
+thread_local Group group;  // NOLINT
+
+bool joins_group(ncclComm_t comm, cudaStream_t stream) {
+  if (group.comm != nullptr && (group.comm != comm || group.stream != stream)) return false;
+  group.comm = comm;
+  group.stream = stream;
+  return true;
+}
 
 ncclResult_t message(const Message& one, ncclDataType_t type, ncclComm_t comm,
                      cudaStream_t stream) {
   if (type != ncclChar || !on_gpu(one.data, one.bytes)) return ncclInvalidArgument;
   if (!grouping) return launch(comm, stream, [=] { exchange(comm, {one}); });
-  if (!group_messages.empty() && (group_comm != comm || group_stream != stream)) {
-    return ncclInvalidUsage;
-  }
-  group_comm = comm;
-  group_stream = stream;
-  group_messages.push_back(one);
+  if (!joins_group(comm, stream)) return ncclInvalidUsage;
+  group.messages.push_back(one);
+  return ncclSuccess;
+}
+
+ncclResult_t launch_collective(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
+  if (!grouping) return launch(comm, stream, std::move(work));
+  if (!joins_group(comm, stream)) return ncclInvalidUsage;
+  group.collectives.push_back(std::move(work));
   return ncclSuccess;
 }
 
@@ -158,6 +173,7 @@ void collective(ncclComm_t comm, void* data,
                 const std::function<void(const std::vector<Clique::Part*>&)>& meet) {
   Clique& clique = *comm->clique;
   Lock lock(clique.mutex);
+  if (comm->aborted) return;
   const std::size_t number = comm->collectives++;
   Clique::Part part{data};
   Clique::Collective& here = clique.collectives[number];
@@ -174,7 +190,9 @@ void collective(ncclComm_t comm, void* data,
     return;
   }
   clique.changed.wait(lock, [&] { return part.done || comm->aborted; });
-  if (!part.done) clique.collectives[number].lost = true;
+  if (part.done) return;
+  here.lost = true;
+  here.parts[static_cast<std::size_t>(comm->rank)] = nullptr;
 }
 
 agpcs::DType type_of(ncclDataType_t type) {
@@ -189,6 +207,8 @@ agpcs::DType type_of(ncclDataType_t type) {
       return agpcs::DType::kBf16;
     case ncclInt64:
       return agpcs::DType::kInt64;
+    case ncclInt8:
+      return agpcs::DType::kInt8;
     default:
       return agpcs::DType::kInt32;
   }
@@ -200,7 +220,7 @@ ncclResult_t sum(void* data, std::size_t count, ncclDataType_t type, int root, n
   const agpcs::DType dtype = type_of(type);
   const std::size_t bytes = count * agpcs::size_of(dtype);
   if (!on_gpu(data, bytes)) return ncclInvalidArgument;
-  return launch(comm, stream, [=] {
+  return launch_collective(comm, stream, [=] {
     collective(comm, data, [=](const std::vector<Clique::Part*>& parts) {
       std::vector<char> total(static_cast<const char*>(parts[0]->data),
                               static_cast<const char*>(parts[0]->data) + bytes);
@@ -303,14 +323,16 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
 }
 ncclResult_t ncclGroupStart() {
   if (std::exchange(grouping, true)) return ncclInvalidUsage;
-  group_messages.clear();
+  group = {};
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
   if (!std::exchange(grouping, false)) return ncclInvalidUsage;
-  if (group_messages.empty()) return ncclSuccess;
-  return launch(group_comm, group_stream,
-                [comm = group_comm, messages = group_messages] { exchange(comm, messages); });
+  if (group.comm == nullptr) return ncclSuccess;
+  return launch(group.comm, group.stream, [done = group] {
+    if (!done.messages.empty()) exchange(done.comm, done.messages);
+    for (const auto& collective : done.collectives) collective();
+  });
 }
 ncclResult_t ncclAllReduce(const void* /*from*/, void* data, size_t count, ncclDataType_t type,
                            ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
@@ -324,11 +346,54 @@ ncclResult_t ncclBroadcast(const void* /*from*/, void* data, size_t count, ncclD
                            int root, ncclComm_t comm, cudaStream_t stream) {
   const std::size_t bytes = count * agpcs::size_of(type_of(type));
   if (!on_gpu(data, bytes)) return ncclInvalidArgument;
-  return launch(comm, stream, [=] {
+  return launch_collective(comm, stream, [=] {
     collective(comm, data, [=](const std::vector<Clique::Part*>& parts) {
       const void* source = parts[static_cast<std::size_t>(root)]->data;
       for (const Clique::Part* part : parts) {
         if (part->data != source) std::memcpy(part->data, source, bytes);
+      }
+    });
+  });
+}
+// In place, as everywhere here: what a rank gets lies where its part of what it gives lies.
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
+  const agpcs::DType dtype = type_of(type);
+  const std::size_t bytes = count * agpcs::size_of(dtype);
+  const auto size = static_cast<std::size_t>(comm->clique->size);
+  char* data = static_cast<char*>(const_cast<void*>(from));
+  if (to != data + static_cast<std::size_t>(comm->rank) * bytes || !on_gpu(data, size * bytes)) {
+    return ncclInvalidArgument;
+  }
+  return launch_collective(comm, stream, [=] {
+    collective(comm, data, [=](const std::vector<Clique::Part*>& parts) {
+      for (std::size_t owner = 0; owner < size; ++owner) {
+        const auto part_of = [&](std::size_t rank) {
+          return static_cast<char*>(parts[rank]->data) + owner * bytes;
+        };
+        for (std::size_t rank = 0; rank < size; ++rank) {
+          if (rank != owner) agpcs::add_into(part_of(owner), part_of(rank), count, dtype);
+        }
+      }
+    });
+  });
+}
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t bytes = count * agpcs::size_of(type_of(type));
+  const auto size = static_cast<std::size_t>(comm->clique->size);
+  if (from != static_cast<char*>(to) + static_cast<std::size_t>(comm->rank) * bytes ||
+      !on_gpu(to, size * bytes)) {
+    return ncclInvalidArgument;
+  }
+  return launch_collective(comm, stream, [=] {
+    collective(comm, to, [=](const std::vector<Clique::Part*>& parts) {
+      for (std::size_t owner = 0; owner < size; ++owner) {
+        for (const Clique::Part* part : parts) {
+          if (part == parts[owner]) continue;
+          std::memcpy(static_cast<char*>(part->data) + owner * bytes,
+                      static_cast<const char*>(parts[owner]->data) + owner * bytes, bytes);
+        }
       }
     });
   });

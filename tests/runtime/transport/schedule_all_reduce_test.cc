@@ -2,54 +2,16 @@
 // In which order one member of a flow posts messages and waits for them.
 #include "runtime/transport/schedule_all_reduce.h"
 
+#include "tests/runtime/transport/log_wire.h"
 #include "tests/support/plan_flows.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
-
-/// Says what is posted and waited for; every message is done at once.
-class LogWire final : public Wire {
- public:
-  Result<std::unique_ptr<WireMessage>> send(const void* /*data*/, std::size_t bytes, int peer,
-                                            std::uint64_t /*slot*/) override {
-    return post(fmt::format("send {} to {}", bytes, peer), fmt::format("sent to {}", peer));
-  }
-  Result<std::unique_ptr<WireMessage>> recv(void* /*data*/, std::size_t bytes, int peer,
-                                            std::uint64_t /*slot*/) override {
-    return post(fmt::format("recv {} from {}", bytes, peer), fmt::format("got from {}", peer));
-  }
-  void cancel(const Status& /*reason*/) override {}
-  void announce(const Status& /*reason*/) override {}
-
-  std::string take() { return std::exchange(log_, ""); }
-
- private:
-  class Done final : public WireMessage {
-   public:
-    Done(std::string& log, std::string text) : log_(log), text_(std::move(text)) {}
-    Status wait(Deadline /*deadline*/) override {
-      log_ += text_ + "\n";
-      return {};
-    }
-
-   private:
-    std::string& log_;
-    std::string text_;
-  };
-  std::unique_ptr<WireMessage> post(const std::string& posted, std::string waited) {
-    log_ += posted + "\n";
-    return std::make_unique<Done>(log_, std::move(waited));
-  }
-  std::string log_;
-};
 
 /// What member 0 of 3, which is rank 5 beside 7 and 9, does with a part of 4 bytes for each.
 std::string log_of(const PlanFlow& flow) {

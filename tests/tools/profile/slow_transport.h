@@ -45,6 +45,14 @@ class SlowTransport final : public Transport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
     return late(inner_.all_reduce(buffer, group, algorithm), buffer.bytes);
   }
+  Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                int group, AllReduce algorithm) override {
+    return late(inner_.reduce_scatter(buffer, parts, group, algorithm), buffer.bytes);
+  }
+  Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
+                            AllReduce algorithm) override {
+    return late(inner_.all_gather(buffer, parts, group, algorithm), buffer.bytes);
+  }
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
     return late(inner_.all_reduce_flow(buffer, flow), buffer.bytes);
   }

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/transport/wire_collectives.h"
+
+#include "ir/base/check.h"
+#include "ir/plan/reduction_tree.h"
+#include "runtime/support/sum.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+// A segment costs a wake-up of each of two threads, so long chunks have longer segments.
+constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
+constexpr std::size_t kLongestSegmentBytes = 2 * kSegmentBytes;
+// A receiver asks for this many segments ahead of the one that it adds: a sender starts a segment
+// when it learns that it is wanted, and on a busy link this request waits behind megabytes of data.
+constexpr std::size_t kAhead = 8;
+using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
+constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
+
+enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree, kFlow };
+
+std::uint64_t slot_of(int group) {
+  return kCollectiveSlot | (static_cast<std::uint64_t>(group) << 8);
+}
+
+/// A buffer in pieces that go up and down the tree.
+struct TreePieces {
+  TreePieces(const RankGroup::TreePlace& place, const Buffer& buffer) : all(buffer) {
+    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
+    length = static_cast<std::size_t>(tree_piece_bytes(bytes));
+    count = static_cast<std::size_t>(tree_pieces(bytes));
+    behind = 2 * static_cast<std::size_t>(place.depth) + (place.children.empty() ? kAhead : kSlack);
+  }
+
+  Span piece(std::size_t i) const {
+    return {static_cast<char*>(all.data) + i * length, std::min(length, all.bytes - i * length)};
+  }
+
+  // Pieces beyond the least number between both ways, so that a late piece does not delay others.
+  static constexpr std::size_t kSlack = 2;
+
+  Buffer all;
+  std::size_t length = 0, count = 0;
+  std::size_t behind = 0;  ///< piece i is awaited from above after piece i + `behind` went up
+};
+
+Span whole(const Buffer& buffer) { return {static_cast<char*>(buffer.data), buffer.bytes}; }
+
+}  // namespace
+
+std::uint64_t flow_slot(int group) { return slot_of(group) | kFlow; }
+
+WireCollectives::WireCollectives(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
+
+Status WireCollectives::run(const RankGroup& group, const WireCollective& call) {
+  if (group.ranks.size() == 1 || call.buffer.bytes == 0) return {};
+  find_parts(call);
+  const std::uint64_t slot = slot_of(group.id);
+  const auto go = [&]() -> Status {
+    switch (call.algorithm) {
+      case AllReduce::kRing:
+        return ring(group, group.ranks, call, slot | kRing);
+      case AllReduce::kHierarchical:
+        return hierarchical(group, call, slot);
+      case AllReduce::kTree:
+        return tree(group, call, slot);
+      case AllReduce::kFlow:
+        break;  // ScheduleAllReduce does this
+    }
+    AGPCS_CHECK(false, "{} by algorithm {}", name_of(call.kind), static_cast<int>(call.algorithm));
+  };
+  Status status = go();
+  posted_.clear();
+  return status;
+}
+
+void WireCollectives::find_parts(const WireCollective& call) {
+  parts_.clear();
+  if (call.parts == nullptr) return;
+  char* at = static_cast<char*>(call.buffer.data);
+  for (const std::int64_t elements : *call.parts) {
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(call.buffer.type);
+    parts_.push_back({at, bytes});
+    at += bytes;
+  }
+}
+
+// Chunks are equal in an all-reduce. Otherwise each of `ranks` has its part and those of the
+// members up to the next one of `ranks`.
+void WireCollectives::find_chunks(const RankGroup& group, const std::vector<int>& ranks,
+                                  const WireCollective& call) {
+  const Buffer& buffer = call.buffer;
+  const std::size_t width = size_of(buffer.type), elements = buffer.bytes / width;
+  chunks_.clear();
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    chunks_.push_back(call.parts == nullptr
+                          ? (elements / ranks.size() * i + std::min(i, elements % ranks.size())) *
+                                width
+                          : static_cast<std::size_t>(parts_[group.index_of(ranks[i])].data -
+                                                     static_cast<char*>(buffer.data)));
+  }
+  chunks_.push_back(elements * width);
+}
+
+// The buffer is cut into a chunk for each member, and chunks into segments. In n - 1 steps each
+// member passes on the chunk that it has just added to; in n - 1 more steps, the chunk that it has
+// just completed. A reduce-scatter is the first half of this, an all-gather the second. A segment
+// goes on as soon as it is there, so all steps are one stream of segments.
+//
+// A segment's length follows from that of an equal chunk, so that a chunk that is much longer than
+// others goes round in many segments.
+Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ranks,
+                             const WireCollective& call, std::uint64_t slot) {
+  const std::size_t n = ranks.size();
+  if (n == 1) return {};
+  find_chunks(group, ranks, call);
+  Ring ring;
+  ring.members = n;
+  ring.me = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
+  ring.begin = sums(call.kind) ? 0 : n - 1;
+  ring.end = gathers(call.kind) ? 2 * (n - 1) : n - 1;
+  ring.bounds = &chunks_;
+  ring.shift = call.parts == nullptr ? 0 : n - 1;  // member m completes chunk m + 1: its part
+  ring.data = static_cast<char*>(call.buffer.data);
+  const std::size_t width = size_of(call.buffer.type);
+  const std::size_t equal = (call.buffer.bytes / width + n - 1) / n * width;
+  const std::size_t half = (equal / 2 + width - 1) / width * width;
+  ring.segment_bytes = std::clamp(half, kSegmentBytes, kLongestSegmentBytes);
+  return go_round(ring, call.buffer.type, ranks[(ring.me + n - 1) % n], ranks[(ring.me + 1) % n],
+                  slot);
+}
+
+// A sender starts a segment when it learns that it is wanted. This request waits behind everything
+// that its sender has posted, so a member posts receives first, and at most `ahead` segments of
+// either kind.
+//
+// There is no deadlock where chunks are unequal. A member that may not pass on a segment before
+// another one comes has sent no less than it has received; one that has `ahead` segments under way
+// has sent more; and one that has received everything may send everything. All that is sent is
+// received. So if all members waited for one another, each would have sent as much as the one
+// before it, and none would have `ahead` segments under way; but of the segments that are not sent,
+// the first in the order of steps waits for nothing else.
+//
+// A segment of the second half is received in its place although nobody has waited for an earlier
+// send from there: it only comes after all members, including the receiver of that send, have added
+// to it.
+Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int next,
+                                 std::uint64_t slot) {
+  // The same number of bytes for every segment length.
+  const std::size_t ahead = kAhead * kSegmentBytes / ring.segment_bytes;
+  const std::size_t stride = std::min(ring.segment_bytes, ring.bounds->back());
+  scratch_.resize(std::max(scratch_.size(), ahead * stride));
+  Arriving arriving;
+  RingWalk sending(ring, RingWalk::Way::kSends), asking(ring, RingWalk::Way::kReceives),
+      awaiting = asking;
+  const auto scratch = [&](const RingWalk& walk) {
+    return scratch_.data() + walk.passed() % ahead * stride;
+  };
+  const auto post_recvs = [&]() -> Status {
+    for (; !asking.over() && asking.passed() < awaiting.passed() + ahead; asking.advance()) {
+      const Span to = asking.segment();
+      AGPCS_TRY(arriving[asking.passed() % ahead],
+                wire_.recv(ring.adds(asking.step()) ? scratch(asking) : to.data, to.bytes, previous,
+                           slot));
+    }
+    return {};
+  };
+  const auto may_send = [&] {
+    return !sending.over() && (sending.step() == ring.begin || awaiting.has_brought(sending)) &&
+           (awaiting.over() || sending.passed() < awaiting.passed() + ahead);
+  };
+  const auto post_sends_that_can = [&]() -> Status {
+    for (; may_send(); sending.advance()) {
+      AGPCS_RETURN_IF_ERROR(post_send(sending.segment(), next, slot));
+    }
+    return {};
+  };
+  AGPCS_RETURN_IF_ERROR(post_recvs());
+  AGPCS_RETURN_IF_ERROR(post_sends_that_can());
+  while (!awaiting.over()) {
+    const Span to = awaiting.segment();
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[awaiting.passed() % ahead], previous));
+    if (ring.adds(awaiting.step())) {
+      add_into(to.data, scratch(awaiting), to.bytes / size_of(type), type);
+    }
+    awaiting.advance();
+    AGPCS_RETURN_IF_ERROR(post_recvs());
+    AGPCS_RETURN_IF_ERROR(post_sends_that_can());
+  }
+  return finish();
+}
+
+// With parts, a ring among leaders needs the parts of a host's members side by side. Where they are
+// not, all members form the ring.
+Status WireCollectives::hierarchical(const RankGroup& group, const WireCollective& call,
+                                     std::uint64_t slot) {
+  if (call.parts != nullptr && !group.hosts_are_contiguous()) {
+    return ring(group, group.ranks, call, slot | kRing);
+  }
+  AGPCS_RETURN_IF_ERROR(sums(call.kind) ? sum_on_first(group.local, call.buffer, slot | kToLeader)
+                                        : gather_on_first(group, group.local, slot | kToLeader));
+  if (group.local.front() == rank_) {
+    AGPCS_RETURN_IF_ERROR(ring(group, group.leaders, call, slot | kRing));
+  }
+  return gathers(call.kind) ? copy_from_first(group.local, call.buffer, slot | kFromLeader)
+                            : scatter_from_first(group, group.local, slot | kFromLeader);
+}
+
+// The first member is the root.
+Status WireCollectives::tree(const RankGroup& group, const WireCollective& call,
+                             std::uint64_t slot) {
+  if (!sums(call.kind)) {
+    AGPCS_RETURN_IF_ERROR(gather_on_first(group, group.ranks, slot | kToLeader));
+  }
+  AGPCS_RETURN_IF_ERROR(climb(group, call, slot | kTree));
+  if (gathers(call.kind)) return {};
+  return scatter_from_first(group, group.ranks, slot | kFromLeader);
+}
+
+// Pieces go up and are summed, if the collective sums, and down, if all members get the whole
+// buffer.
+//
+// When pieces flow steadily, a rank at depth d gets piece i from above when piece i + 2 d comes
+// from below, so it waits for them in about that order. There is no deadlock: piece i comes down
+// when the parent has piece i + `behind` from below. For that, no rank below needs more than piece
+// i - 1 from above, because `behind` grows with depth.
+//
+// A piece from above is received in its place although nobody has waited for its send up: it only
+// comes after all members, including the receiver of that send, have added to it.
+Status WireCollectives::climb(const RankGroup& group, const WireCollective& call,
+                              std::uint64_t slot) {
+  const RankGroup::TreePlace& place = group.tree;
+  const TreePieces pieces(place, call.buffer);
+  const bool root = place.parent < 0, up_too = sums(call.kind);
+  const bool down_too = gathers(call.kind) && !root;
+  const std::size_t stride = std::min(pieces.length, call.buffer.bytes);
+  if (up_too) {
+    scratch_.resize(std::max(scratch_.size(), place.children.size() * kAhead * stride));
+  }
+  std::array<Arriving, 2> from_child;
+  Arriving from_above;
+  const auto scratch = [&](std::size_t child, std::size_t i) {
+    return Span{scratch_.data() + (child * kAhead + i % kAhead) * stride, pieces.piece(i).bytes};
+  };
+  const auto ask = [&](Arriving& arriving, std::size_t i, Span to, int peer) -> Status {
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, peer, slot));
+    return {};
+  };
+  const auto ask_below = [&](std::size_t i) -> Status {
+    for (std::size_t c = 0; up_too && c < place.children.size() && i < pieces.count; ++c) {
+      AGPCS_RETURN_IF_ERROR(ask(from_child[c], i, scratch(c, i), place.children[c]));
+    }
+    return {};
+  };
+  const auto ask_above = [&](std::size_t i) -> Status {
+    if (!down_too || i >= pieces.count) return {};
+    return ask(from_above, i, pieces.piece(i), place.parent);
+  };
+  const auto send_down = [&](std::size_t i) -> Status {
+    for (const int child : place.children) {
+      AGPCS_RETURN_IF_ERROR(post_sends(pieces.piece(i), child, slot));
+    }
+    return {};
+  };
+  const auto up = [&](std::size_t i) -> Status {
+    const Span to = pieces.piece(i);
+    for (std::size_t c = 0; up_too && c < place.children.size(); ++c) {
+      AGPCS_RETURN_IF_ERROR(awaited_.wait(*from_child[c][i % kAhead], place.children[c]));
+      add_into(to.data, scratch(c, i).data, to.bytes / size_of(call.buffer.type), call.buffer.type);
+    }
+    AGPCS_RETURN_IF_ERROR(ask_below(i + kAhead));
+    if (root) return gathers(call.kind) ? send_down(i) : Status();
+    return up_too ? post_sends(to, place.parent, slot) : Status();
+  };
+  const auto down = [&](std::size_t i) -> Status {
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*from_above[i % kAhead], place.parent));
+    AGPCS_RETURN_IF_ERROR(ask_above(i + kAhead));
+    return send_down(i);
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) {
+    AGPCS_RETURN_IF_ERROR(ask_below(i));
+    AGPCS_RETURN_IF_ERROR(ask_above(i));
+  }
+  const std::size_t behind = up_too ? pieces.behind : 0;
+  for (std::size_t i = 0; i < pieces.count + (down_too ? behind : 0); ++i) {
+    if (i < pieces.count) AGPCS_RETURN_IF_ERROR(up(i));
+    if (down_too && i >= behind) AGPCS_RETURN_IF_ERROR(down(i - behind));
+  }
+  return finish();
+}
+
+Status WireCollectives::sum_on_first(const std::vector<int>& ranks, const Buffer& buffer,
+                                     std::uint64_t slot) {
+  if (ranks.front() != rank_) {
+    AGPCS_RETURN_IF_ERROR(post_sends(whole(buffer), ranks.front(), slot));
+    return finish();
+  }
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(recv_and_add(whole(buffer), buffer.type, ranks[i], slot));
+  }
+  return {};
+}
+
+Status WireCollectives::copy_from_first(const std::vector<int>& ranks, const Buffer& buffer,
+                                        std::uint64_t slot) {
+  if (ranks.front() != rank_) {
+    AGPCS_RETURN_IF_ERROR(post_recvs(whole(buffer), ranks.front(), slot));
+    return finish();
+  }
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(post_sends(whole(buffer), ranks[i], slot));
+  }
+  return finish();
+}
+
+Status WireCollectives::gather_on_first(const RankGroup& group, const std::vector<int>& ranks,
+                                        std::uint64_t slot) {
+  if (ranks.front() != rank_) {
+    AGPCS_RETURN_IF_ERROR(post_sends(parts_[group.me], ranks.front(), slot));
+    return finish();
+  }
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(post_recvs(parts_[group.index_of(ranks[i])], ranks[i], slot));
+  }
+  return finish();
+}
+
+Status WireCollectives::scatter_from_first(const RankGroup& group, const std::vector<int>& ranks,
+                                           std::uint64_t slot) {
+  if (ranks.front() != rank_) {
+    AGPCS_RETURN_IF_ERROR(post_recvs(parts_[group.me], ranks.front(), slot));
+    return finish();
+  }
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(post_sends(parts_[group.index_of(ranks[i])], ranks[i], slot));
+  }
+  return finish();
+}
+
+Status WireCollectives::post_sends(Span span, int peer, std::uint64_t slot) {
+  for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
+    const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
+    AGPCS_RETURN_IF_ERROR(post_send({span.data + at, bytes}, peer, slot));
+  }
+  return {};
+}
+
+Status WireCollectives::post_recvs(Span span, int peer, std::uint64_t slot) {
+  for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
+    const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
+    AGPCS_TRY(auto message, wire_.recv(span.data + at, bytes, peer, slot));
+    posted_.push_back({std::move(message), peer});
+  }
+  return {};
+}
+
+Status WireCollectives::post_send(Span span, int peer, std::uint64_t slot) {
+  if (span.bytes == 0) return {};
+  AGPCS_TRY(auto message, wire_.send(span.data, span.bytes, peer, slot));
+  posted_.push_back({std::move(message), peer});
+  return {};
+}
+
+Status WireCollectives::finish() {
+  for (const Posted& one : posted_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*one.message, one.peer));
+  posted_.clear();
+  return {};
+}
+
+Status WireCollectives::recv_and_add(Span span, DType type, int peer, std::uint64_t slot) {
+  const std::size_t segments = (span.bytes + kSegmentBytes - 1) / kSegmentBytes;
+  scratch_.resize(std::max(scratch_.size(), std::min(span.bytes, kAhead * kSegmentBytes)));
+  const auto of_segment = [&](std::size_t i) {
+    return Span{scratch_.data() + i % kAhead * kSegmentBytes,
+                std::min(kSegmentBytes, span.bytes - i * kSegmentBytes)};
+  };
+  Arriving arriving;
+  const auto post = [&](std::size_t i) -> Status {
+    if (i >= segments) return {};
+    const Span to = of_segment(i);
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, peer, slot));
+    return {};
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post(i));
+  for (std::size_t i = 0; i < segments; ++i) {
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[i % kAhead], peer));
+    const Span from = of_segment(i);
+    add_into(span.data + i * kSegmentBytes, from.data, from.bytes / size_of(type), type);
+    AGPCS_RETURN_IF_ERROR(post(i + kAhead));
+  }
+  return {};
+}
+
+}  // namespace agpcs
