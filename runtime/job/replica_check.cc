@@ -11,7 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,23 +20,26 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
-// Returns the names of a stage's parameters. Other state, such as running means, may differ
-// between replicas.
-std::set<std::string> parameters_of(const Plan& plan, int stage) {
-  std::set<std::string> names;
+// Returns a stage's parameters by name, and whether replicas also share what the optimizer
+// remembers of them. Other state, such as running means, may differ between replicas.
+std::map<std::string, bool> parameters_of(const Plan& plan, int stage) {
+  std::map<std::string, bool> shared;
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_of(stage)) continue;
-    for (const BucketMember& member : bucket.members) names.insert(member.parameter);
+    for (const BucketMember& member : bucket.members) {
+      shared.emplace(member.parameter, !bucket.is_sharded());
+    }
   }
-  return names;
+  return shared;
 }
 
 Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Executor& executor) {
-  const std::set<std::string> parameters = parameters_of(plan, stage);
+  const std::map<std::string, bool> parameters = parameters_of(plan, stage);
   std::vector<float> values(static_cast<std::size_t>(kChunk));
   std::uint64_t sum = 0;
   for (const StateItem& item : executor.state()) {
-    if (parameters.count(item.tensor) == 0) continue;
+    const auto found = parameters.find(item.tensor);
+    if (found == parameters.end() || (item.slot != kValueSlot && !found->second)) continue;
     for (std::int64_t first = 0; first < item.elements; first += kChunk) {
       const std::int64_t count = std::min(kChunk, item.elements - first);
       AGPCS_RETURN_IF_ERROR(executor.read_state(item, first, count, values.data()));

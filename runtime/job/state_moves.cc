@@ -16,15 +16,22 @@
 namespace agpcs {
 namespace {
 
-// The ranks that had an item and those that need it.
+// A rank and the elements of an item that it has or needs.
+struct Place {
+  int rank = 0;
+  ElementRange range;
+  bool has(std::int64_t element) const { return range.begin <= element && element < range.end; }
+};
+
+// The ranks that had an item and those that need it, ascending.
 struct Places {
   std::int64_t elements = -1;  // under the old plan; -1: no rank held it
-  std::vector<int> before, after;
+  std::vector<Place> before, after;
 };
 using Key = std::pair<std::string, std::string>;  // tensor, slot
 
 std::int64_t bytes_of(const StateItem& item) {
-  return item.elements * static_cast<std::int64_t>(sizeof(float));
+  return item.range().size() * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::string text_of(const StateItem& item) {
@@ -43,7 +50,7 @@ Result<std::map<Key, Places>> places_of(const StateOwners& before, const StateOw
       Places& at = places[{item.tensor, item.slot}];
       if (at.elements >= 0 && at.elements != item.elements) return other_size(item, at.elements);
       at.elements = item.elements;
-      at.before.push_back(static_cast<int>(rank));
+      at.before.push_back({static_cast<int>(rank), item.range()});
     }
   }
   for (std::size_t rank = 0; rank < after.size(); ++rank) {
@@ -54,7 +61,7 @@ Result<std::map<Key, Places>> places_of(const StateOwners& before, const StateOw
             fmt::format("rank {} needs {}, which no rank has", rank, text_of(item)));
       }
       if (at.elements != item.elements) return other_size(item, at.elements);
-      at.after.push_back(static_cast<int>(rank));
+      at.after.push_back({static_cast<int>(rank), item.range()});
     }
   }
   return places;
@@ -71,8 +78,73 @@ std::vector<const std::pair<const Key, Places>*> by_size(const std::map<Key, Pla
 }
 
 bool comes_before(const StateMove& a, const StateMove& b) {
-  return std::tie(a.item.tensor, a.item.slot, a.to) < std::tie(b.item.tensor, b.item.slot, b.to);
+  return std::tie(a.item.tensor, a.item.slot, a.to, a.item.before) <
+         std::tie(b.item.tensor, b.item.slot, b.to, b.item.before);
 }
+
+// Puts together what ranks need from what ranks had.
+class MovePlanner {
+ public:
+  explicit MovePlanner(std::size_t ranks) : sent_(ranks, 0) {}
+
+  Status add(const StateItem& item, const Places& places) {
+    for (const Place& to : places.after) {
+      for (std::int64_t at = to.range.begin; at < to.range.end;) {
+        const Place* const from = holder_of(places.before, at, to.rank);
+        if (from == nullptr) return missing(item, places.before, at, to);
+        std::int64_t end = std::min(from->range.end, to.range.end);
+        if (from->rank != to.rank) {
+          for (const Place& own : places.before) {  // what it has itself does not travel
+            if (own.rank == to.rank && own.range.begin > at) end = std::min(end, own.range.begin);
+          }
+        }
+        StateMove move{item, from->rank, to.rank};
+        move.item.before = at;
+        move.item.after = item.elements - end;
+        if (from->rank != to.rank)
+          sent_[static_cast<std::size_t>(from->rank)] += bytes_of(move.item);
+        moves_.push_back(std::move(move));
+        at = end;
+      }
+    }
+    return {};
+  }
+
+  std::vector<StateMove> sorted() && {
+    std::sort(moves_.begin(), moves_.end(), comes_before);
+    return std::move(moves_);
+  }
+
+ private:
+  // Returns who gives element `at` to rank `to`: itself, or else the one of its holders that has
+  // sent least; nullptr: nobody has it.
+  const Place* holder_of(const std::vector<Place>& before, std::int64_t at, int to) const {
+    const Place* best = nullptr;
+    for (const Place& holder : before) {
+      if (!holder.has(at)) continue;
+      if (holder.rank == to) return &holder;
+      if (best == nullptr || sent_[static_cast<std::size_t>(holder.rank)] <
+                                 sent_[static_cast<std::size_t>(best->rank)]) {
+        best = &holder;
+      }
+    }
+    return best;
+  }
+
+  static Status missing(const StateItem& item, const std::vector<Place>& before, std::int64_t at,
+                        const Place& to) {
+    std::int64_t end = to.range.end;
+    for (const Place& holder : before) {
+      if (holder.range.begin > at) end = std::min(end, holder.range.begin);
+    }
+    return invalid_input(
+        fmt::format("rank {} needs elements {} to {} of {}, which has {}, and no rank has them",
+                    to.rank, at, end, text_of(item), item.elements));
+  }
+
+  std::vector<std::int64_t> sent_;  // by rank: bytes
+  std::vector<StateMove> moves_;
+};
 
 // Carries out one rank's part of the moves.
 class Carrier {
@@ -102,12 +174,13 @@ class Carrier {
     std::size_t next = 0;
     for (const StateMove& move : moves) {
       if (!sends(move) && !receives(move)) continue;
-      for (std::int64_t first = 0; first < move.item.elements; first += kStateChunk) {
+      const ElementRange range = move.item.range();
+      for (std::int64_t first = range.begin; first < range.end; first += kStateChunk) {
         Slot& slot = slots_[next++ % slots_.size()];
         AGPCS_RETURN_IF_ERROR(finish(slot));
         slot.move = &move;
         slot.first = first;
-        slot.count = std::min(kStateChunk, move.item.elements - first);
+        slot.count = std::min(kStateChunk, range.end - first);
         AGPCS_RETURN_IF_ERROR(named(move, start(slot)));
       }
     }
@@ -161,23 +234,12 @@ class Carrier {
 Result<std::vector<StateMove>> plan_state_moves(const StateOwners& before,
                                                 const StateOwners& after) {
   AGPCS_TRY(const auto places, places_of(before, after));
-  std::vector<StateMove> moves;
-  std::vector<std::int64_t> sent(before.size(), 0);
+  MovePlanner planner(before.size());
   for (const auto* place : by_size(places)) {
-    const Places& at = place->second;
-    const StateItem item{place->first.first, place->first.second, at.elements};
-    for (const int to : at.after) {
-      const bool stays = std::binary_search(at.before.begin(), at.before.end(), to);
-      const auto less = [&](int a, int b) {
-        return sent[static_cast<std::size_t>(a)] < sent[static_cast<std::size_t>(b)];
-      };
-      const int from = stays ? to : *std::min_element(at.before.begin(), at.before.end(), less);
-      if (!stays) sent[static_cast<std::size_t>(from)] += bytes_of(item);
-      moves.push_back({item, from, to});
-    }
+    const auto& [key, at] = *place;
+    AGPCS_RETURN_IF_ERROR(planner.add({key.first, key.second, at.elements}, at));
   }
-  std::sort(moves.begin(), moves.end(), comes_before);
-  return moves;
+  return std::move(planner).sorted();
 }
 
 std::int64_t bytes_of(const std::vector<StateMove>& moves) {

@@ -17,7 +17,7 @@ namespace agpcs {
 
 /// One piece of state that moves from a rank of the old plan to a rank of the new plan.
 struct StateMove {
-  StateItem item;
+  StateItem item;        ///< with the elements that move
   int from = 0, to = 0;  ///< equal: it stays on its rank
 };
 
@@ -29,17 +29,17 @@ using StateOwners = std::vector<std::vector<StateItem>>;
 Result<StateOwners> share_state_owners(const std::vector<StateItem>& own, Transport& transport,
                                        std::chrono::milliseconds limit);
 
-/// Returns, for each item that a rank holds under the new plan, the rank that it comes from: the
-/// same rank if it holds the item already, otherwise a holder, chosen so that senders share the
-/// work. The moves are sorted by item, then receiver, and are the same on every rank. Error: nobody
-/// holds an item.
+/// Returns, for each item that a rank holds under the new plan, the ranks that its elements come
+/// from: the same rank for those that it holds already, otherwise a holder, chosen so that senders
+/// share the work. The moves are sorted by item, then receiver, then elements, and are the same on
+/// every rank. Error: nobody holds an element.
 Result<std::vector<StateMove>> plan_state_moves(const StateOwners& before,
                                                 const StateOwners& after);
 
 /// Returns the bytes that `moves` send over the network.
 std::int64_t bytes_of(const std::vector<StateMove>& moves);
 
-/// Read or write elements [first, first + count) of an item that is on this rank.
+/// Read or write elements [first, first + count) of a tensor's slot, which are on this rank.
 using ReadState = std::function<Status(const StateItem& item, std::int64_t first,
                                        std::int64_t count, float* out)>;
 using WriteState = std::function<Status(const StateItem& item, std::int64_t first,

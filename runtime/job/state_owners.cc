@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells all ranks what each of them holds: ranks send their items to rank 0, which sends all lists
-// to every rank. Replicas have equal lists; each list travels once, with a number for each rank.
+// to every rank. Replicas often have equal lists; each list travels once, with a number for each
+// rank.
 //
-//     list: count, then per item: length, tensor, length, slot, elements
+//     list: count, then per item: length, tensor, length, slot, elements, before, after
 //     all:  count, then lists; then per rank the number of its list
 //
 // Numbers are 64-bit, little-endian. A receiver checks every field of a message before it uses it.
@@ -45,7 +46,7 @@ std::string encoded(const Items& items) {
   for (const StateItem& item : items) {
     put(out, item.tensor);
     put(out, item.slot);
-    put(out, item.elements);
+    for (const std::int64_t number : {item.elements, item.before, item.after}) put(out, number);
   }
   return out;
 }
@@ -75,12 +76,14 @@ class MessageReader {
     return text;
   }
   Items items() {
-    constexpr std::size_t kLeast = 3 * sizeof(std::int64_t);
+    constexpr std::size_t kLeast = 5 * sizeof(std::int64_t);
     Items items(static_cast<std::size_t>(count(kLeast)));
     for (StateItem& item : items) {
       item.tensor = text();
       item.slot = text();
       item.elements = number(kMostElements);
+      item.before = number(item.elements);
+      item.after = number(item.elements - item.before);
     }
     return items;
   }

@@ -410,7 +410,7 @@ std::string PlanTrainer::too_dear(const Replan& replan) const {
   if (saved <= 0) return "the new plan is not faster";
   std::int64_t bytes = 0;
   for (const StateItem& item : now_->executor->state()) {
-    bytes += item.elements * static_cast<std::int64_t>(sizeof(float));
+    bytes += item.range().size() * static_cast<std::int64_t>(sizeof(float));
   }
   double slowest = 0;
   for (const LinkMeasurement& link : now_->links->now()) {

@@ -47,6 +47,13 @@ NotFinite count_not_finite(const Buffer& buffer, Convert convert) {
   return found;
 }
 
+Buffer elements_of(const Buffer& buffer, const ElementRange& range) {
+  if (buffer.data == nullptr) return buffer;
+  const std::size_t size = size_of(buffer.type);
+  return {static_cast<char*>(buffer.data) + static_cast<std::size_t>(range.begin) * size,
+          static_cast<std::size_t>(range.size()) * size, buffer.type, buffer.on_gpu};
+}
+
 constexpr const char* kBeyondFp16Hint =
     "hint: fp16 holds at most 65504, bf16 as much as fp32: plan with --wire-type bf16, or without";
 
@@ -94,9 +101,11 @@ Status check_gradient(const PlanBucket& bucket, const Buffer& buffer, std::int64
       fmt::format("step {}: {}\n  {}", step, describe(bucket, found), kNotFiniteHint));
 }
 
-Status check_sum(const PlanBucket& bucket, const Buffer& buffer, DType wire, std::int64_t step) {
-  const NotFinite found = find_not_finite(buffer);
+Status check_sum(const PlanBucket& bucket, const Buffer& buffer, const ElementRange& owned,
+                 DType wire, std::int64_t step) {
+  NotFinite found = find_not_finite(elements_of(buffer, owned));
   if (found.count == 0) return {};
+  found.first += owned.begin;
   return invalid_input(fmt::format("step {}: summed in {}, {}\n  {}", step, name_of(wire),
                                    describe(bucket, found),
                                    wire == DType::kFp16 ? kBeyondFp16Hint : kNotFiniteHint));

@@ -33,7 +33,9 @@ inline constexpr const char* kNotFiniteHint =
 /// step `step`.
 Status check_gradient(const PlanBucket& bucket, const Buffer& buffer, std::int64_t step);
 /// Does the same for its sum over ranks, which was made in type `wire` and may have
-/// overflowed there.
-Status check_sum(const PlanBucket& bucket, const Buffer& buffer, DType wire, std::int64_t step);
+/// overflowed there. Only the elements in `owned` are looked at: after a reduce-scatter, the others
+/// are no sums.
+Status check_sum(const PlanBucket& bucket, const Buffer& buffer, const ElementRange& owned,
+                 DType wire, std::int64_t step);
 
 }  // namespace agpcs

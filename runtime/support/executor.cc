@@ -22,6 +22,14 @@ Result<bool> Executor::begin_evaluation(std::int64_t /*batch*/) {
   return Status(StatusCode::kUnavailable, "the executor has no samples to evaluate on");
 }
 
+Result<Buffer> Executor::values(int bucket) {
+  return Status(StatusCode::kUnavailable,
+                fmt::format("bucket {} divides its state among ranks, and the executor cannot "
+                            "update a part of its parameters\n"
+                            "  hint: a plan made with --without state",
+                            bucket));
+}
+
 Result<Buffer> Executor::round_bucket(int /*bucket*/, DType type) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("the executor does not round gradients to {} on its accelerator\n"

@@ -9,6 +9,7 @@
 #include "runtime/torch/graph.h"
 #include "runtime/torch/labels.h"
 #include "runtime/torch/parameters.h"
+#include "runtime/torch/probe.h"
 #include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
 #include "runtime/torch/threads.h"
@@ -27,25 +28,10 @@ namespace {
 
 using Values = std::unordered_map<TensorId, at::Tensor>;
 
-// Times a computation, from here to the end of the scope.
-class Timed {
- public:
-  Timed(ComputeTimes* times, std::size_t slot) : times_(times), slot_(slot) {
-    if (times_ != nullptr) times_->begin(slot_);
-  }
-  ~Timed() {
-    try {
-      if (times_ != nullptr) times_->end(slot_);
-    } catch (const std::exception&) {  // the call that waits for a failed device reports it
-    }
-  }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  ComputeTimes* times_;
-  std::size_t slot_;
-};
+Result<Buffer> flat_buffer(int bucket, const at::Tensor& flat, DType type = DType::kFp32) {
+  if (flat.defined()) return Buffer{flat.data_ptr(), flat.nbytes(), type, flat.is_cuda()};
+  return internal_error(fmt::format("bucket {} is not of this stage", bucket));
+}
 
 class StageExecutor final : public TorchExecutor {
  public:
@@ -72,12 +58,17 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
   }
-  Result<Buffer> bucket(int bucket) override;
+  Result<Buffer> bucket(int bucket) override {
+    return flat_buffer(bucket, parameters_.gradient(bucket));
+  }
+  Result<Buffer> values(int bucket) override {
+    return flat_buffer(bucket, parameters_.value(bucket));
+  }
   Result<Buffer> round_bucket(int bucket, DType type) override;
   Status widen_bucket(int bucket) override;
   double loss() const override;
   InstructionTime time_of(const InstructionId& id) override;
-  double probe(double seconds) override;
+  double probe(double seconds) override { return probe_.run(seconds, device_); }
 
   std::string recording_obstacle() const override;
   Status begin_recording() override;
@@ -157,7 +148,7 @@ class StageExecutor final : public TorchExecutor {
   const Graph& graph_;
   TorchOptions options_;
   Plan plan_;
-  int stage_ = 0;
+  int rank_ = 0, stage_ = 0;
   Share larger_, smaller_;  // this rank's, of micro-batches of either size
   bool has_loss_ = false;
   at::Device device_ = at::kCPU;
@@ -175,7 +166,7 @@ class StageExecutor final : public TorchExecutor {
   std::int64_t step_ = 0;
   int batch_ = 0;  // of the step
   std::unique_ptr<StepLoss> loss_;
-  std::int64_t probe_products_ = 0;      // products of a probe; 0: not known yet
+  DeviceProbe probe_;
   std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with their computations
   OpId asked_device_ = kNone;            // an operator that asks the device for values
   bool recording_ = false;
@@ -225,6 +216,7 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
 }
 
 Status StageExecutor::find_share(int rank) {
+  rank_ = rank;
   stage_ = plan_.stage_of_rank(rank);
   if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
@@ -278,7 +270,7 @@ Status StageExecutor::allocate_weights() {
     const TensorKind kind = graph_.tensor(id).kind;
     if (kind == TensorKind::kParameter || kind == TensorKind::kState) weights_.push_back(id);
   }
-  return parameters_.allocate(graph_, plan_, stage_, weights_, options_.seed, device_);
+  return parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_);
 }
 
 std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step, int batch) const {
@@ -508,30 +500,6 @@ Status StageExecutor::load_step(std::int64_t step) {
   });
 }
 
-double StageExecutor::probe(double seconds) {
-  constexpr std::int64_t kSide = 128, kMostProducts = 1'000'000;
-  try {
-    const at::NoGradGuard guard;
-    const at::Tensor factor = at::ones({kSide, kSide}, at::device(device_));
-    at::Tensor product = at::empty_like(factor);
-    const auto took = [begin = std::chrono::steady_clock::now()] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
-    const bool first = probe_products_ == 0;
-    const std::int64_t most = first ? kMostProducts : probe_products_;
-    std::int64_t done = 0;
-    for (; done < most && (!first || took() < seconds); ++done) {
-      at::mm_out(product, factor, factor);
-      if (first) product.flatten()[0].item<float>();  // waits until it is done
-    }
-    product.flatten()[0].item<float>();
-    probe_products_ = std::max<std::int64_t>(done, 1);
-    return first ? 0 : took();
-  } catch (const std::exception&) {  // for lack of memory, say: nothing is known then
-    return 0;
-  }
-}
-
 InstructionTime StageExecutor::time_of(const InstructionId& id) {
   if (!times_) return {};
   try {
@@ -549,20 +517,10 @@ double StageExecutor::loss() const {
   }
 }
 
-Result<Buffer> StageExecutor::bucket(int bucket) {
-  const at::Tensor gradient = parameters_.gradient(bucket);
-  if (!gradient.defined())
-    return internal_error(fmt::format("bucket {} is not of this stage", bucket));
-  return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
-}
-
 Result<Buffer> StageExecutor::round_bucket(int bucket, DType type) {
-  return guarded("rounding gradients", [&]() -> Result<Buffer> {
-    const at::Tensor rounded =
-        parameters_.round(bucket, type == DType::kFp16 ? at::kHalf : at::kBFloat16);
-    if (!rounded.defined())
-      return internal_error(fmt::format("bucket {} is not of this stage", bucket));
-    return Buffer{rounded.data_ptr(), rounded.nbytes(), type, rounded.is_cuda()};
+  return guarded("rounding gradients", [&] {
+    const auto rounded = type == DType::kFp16 ? at::kHalf : at::kBFloat16;
+    return flat_buffer(bucket, parameters_.round(bucket, rounded), type);
   });
 }
 

@@ -45,10 +45,11 @@ struct StageParameters::Hooked {
 StageParameters::StageParameters() : hooked_(std::make_unique<Hooked>()) {}
 StageParameters::~StageParameters() = default;
 
-Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage,
+Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
                                  const std::vector<TensorId>& tensors, std::uint64_t seed,
                                  at::Device device) {
   seed_ = seed;
+  const int stage = plan.stage_of_rank(rank);
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
@@ -56,8 +57,9 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
     Flat& flat = flats_.back();
     const int state = variant_of(plan.training.optimizer).state_tensors;
-    if (state >= 1) flat.first = at::zeros_like(flat.value);
-    if (state >= 2) flat.second = at::zeros_like(flat.value);
+    flat.owned = owned_elements(plan, plan.buckets[b], rank);
+    if (state >= 1) flat.first = at::zeros({flat.owned.size()}, flat.value.options());
+    if (state >= 2) flat.second = at::zeros({flat.owned.size()}, flat.value.options());
   }
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;
@@ -73,28 +75,32 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
 }
 
 void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
-  add_piece(tensor, "value", values_.at(id).detach());
+  const at::Tensor value = values_.at(id).detach();
+  const auto bytes = static_cast<std::int64_t>(value.nbytes());
+  add_piece({tensor, kValueSlot, (bytes + kWord - 1) / kWord}, value);
   const auto found = places_.find(id);
   if (found == places_.end()) return;
   const Place& place = found->second;
   const Flat& flat = flats_[place.flat];
-  const auto part = [&](const at::Tensor& of) {
-    return of.narrow(0, place.offset, place.elements);
+  const std::int64_t end = place.offset + place.elements;
+  const std::int64_t first = std::clamp(flat.owned.begin, place.offset, end);
+  const std::int64_t last = std::clamp(flat.owned.end, first, end);
+  if (first == last && place.elements > 0) return;
+  const auto add = [&](const char* slot, const at::Tensor& of) {
+    add_piece({tensor, slot, place.elements, first - place.offset, end - last},
+              of.narrow(0, first - flat.owned.begin, last - first));
   };
   if (flat.second.defined()) {
-    add_piece(tensor, "first", part(flat.first));
-    add_piece(tensor, "second", part(flat.second));
+    add("first", flat.first);
+    add("second", flat.second);
   } else if (flat.first.defined()) {
-    add_piece(tensor, "momentum", part(flat.first));
+    add("momentum", flat.first);
   }
 }
 
-void StageParameters::add_piece(const std::string& tensor, const char* slot,
-                                const at::Tensor& values) {
-  const at::Tensor bytes = values.view({-1}).view(at::kByte);
-  const StateItem item{tensor, slot, (bytes.numel() + kWord - 1) / kWord};
-  piece_of_.emplace(std::pair(tensor, slot), pieces_.size());
-  pieces_.push_back({item, bytes});
+void StageParameters::add_piece(StateItem item, const at::Tensor& values) {
+  piece_of_.emplace(std::pair(item.tensor, item.slot), pieces_.size());
+  pieces_.push_back({std::move(item), values.view({-1}).view(at::kByte)});
 }
 
 Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
@@ -184,7 +190,10 @@ void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
-    const UpdateTensors of{flat.value, flat.gradient, flat.first, flat.second};
+    const auto owned = [&](const at::Tensor& all) {
+      return all.narrow(0, flat.owned.begin, flat.owned.size());
+    };
+    const UpdateTensors of{owned(flat.value), owned(flat.gradient), flat.first, flat.second};
     if (numbers_.defined()) {
       update_by(optimizer, numbers_, of);
     } else {
@@ -194,13 +203,16 @@ void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
 }
 
 at::Tensor StageParameters::gradient(int bucket) const {
-  for (const Flat& flat : flats_) {
-    if (flat.bucket == bucket) return flat.gradient;
-  }
-  return {};
+  const Flat* const flat = flat_of(bucket);
+  return flat == nullptr ? at::Tensor() : flat->gradient;
 }
 
-StageParameters::Flat* StageParameters::flat_of(int bucket) {
+at::Tensor StageParameters::value(int bucket) const {
+  const Flat* const flat = flat_of(bucket);
+  return flat == nullptr ? at::Tensor() : flat->value;
+}
+
+const StageParameters::Flat* StageParameters::flat_of(int bucket) const {
   const auto found = std::find_if(flats_.begin(), flats_.end(),
                                   [&](const Flat& flat) { return flat.bucket == bucket; });
   return found == flats_.end() ? nullptr : &*found;
@@ -237,12 +249,18 @@ Result<at::Tensor> StageParameters::bytes_of(const StateItem& item, std::int64_t
         fmt::format("this rank's stage has no '{}' of '{}'", item.slot, item.tensor));
   }
   const Piece& piece = pieces_[found->second];
-  if (first < 0 || count < 0 || count > piece.item.elements - first) {
-    return internal_error(fmt::format("'{}' of '{}' has {} elements, asked for were {} from {} on",
-                                      item.slot, item.tensor, piece.item.elements, count, first));
+  const ElementRange has = piece.item.range();
+  if (first < has.begin || count < 0 || count > has.end - first) {
+    const std::string part =
+        has.size() == piece.item.elements
+            ? std::string()
+            : fmt::format(", of which this rank has {} from {} on", has.size(), has.begin);
+    return internal_error(
+        fmt::format("'{}' of '{}' has {} elements{}, asked for were {} from {} on", item.slot,
+                    item.tensor, piece.item.elements, part, count, first));
   }
-  const std::int64_t begin = std::min(first * kWord, piece.bytes.numel());
-  const std::int64_t end = std::min((first + count) * kWord, piece.bytes.numel());
+  const std::int64_t begin = std::min((first - has.begin) * kWord, piece.bytes.numel());
+  const std::int64_t end = std::min((first - has.begin + count) * kWord, piece.bytes.numel());
   return piece.bytes.narrow(0, begin, end - begin);
 }
 

@@ -31,8 +31,9 @@ class StageParameters {
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
   /// member order. Their gradients lie in another buffer of the same layout, to which autograd adds
   /// directly. What the optimizer remembers has the same layout, too, and starts at zero.
+  /// Of a sharded bucket, the optimizer remembers only the elements that `rank` owns.
   /// Errors: a bucket member is not among `tensors`, or has another element count.
-  Status allocate(const Graph& graph, const Plan& plan, int stage,
+  Status allocate(const Graph& graph, const Plan& plan, int rank,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
 
   /// Returns the stage's weights and states, which operators read.
@@ -49,11 +50,12 @@ class StageParameters {
   /// before `update` and before a replay of it. Needs: what the last call copied has been used.
   void load_step(const Optimizer& optimizer, std::int64_t step);
   /// Makes the optimizer's step for step `step` (from 0), with PyTorch's semantics of SGD and Adam,
-  /// whose t is `step` + 1.
+  /// whose t is `step` + 1. Of sharded buckets, only the elements that this rank owns are updated.
   void update(const Optimizer& optimizer, std::int64_t step);
-  /// Returns the flat gradient of plan bucket `bucket`; undefined if the bucket is not
-  /// this stage's.
+  /// Return the flat gradient and the flat values of plan bucket `bucket`; undefined if the bucket
+  /// is not this stage's.
   at::Tensor gradient(int bucket) const;
+  at::Tensor value(int bucket) const;
   /// Returns the flat gradient of plan bucket `bucket` rounded to `type`, in the same memory each
   /// time; undefined if the bucket is not this stage's.
   at::Tensor round(int bucket, at::ScalarType type);
@@ -62,8 +64,9 @@ class StageParameters {
   void widen(int bucket);
 
   /// Lists all that is learned, in the order of `tensors`: "value", then what the optimizer
-  /// remembers. Elements are words of four bytes. An integer or fp64 tensor, which cannot be in a
-  /// bucket, is read as its bytes in memory, with the last word filled up with zeros.
+  /// remembers, if this rank has any of it. Elements are words of four bytes. An integer or fp64
+  /// tensor, which cannot be in a bucket, is read as its bytes in memory, with the last word filled
+  /// up with zeros.
   std::vector<StateItem> state() const;
   /// Error: `item` is not an item of `state`, or it does not have these elements.
   Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const;
@@ -75,24 +78,27 @@ class StageParameters {
     int bucket = 0;              // index into Plan::buckets
     at::Tensor value, gradient;  // flat, same layout
     at::Tensor rounded;          // the rounded gradient, once `round` was called
-    at::Tensor first, second;  // momentum, or Adam's moments; undefined: not used by the optimizer
+    // Momentum, or Adam's moments, of the elements in `owned`; undefined: the optimizer has none.
+    at::Tensor first, second;
+    ElementRange owned;
     int members = 0;
     int missing = 0;  // gradients still to come in the last backward pass
     bool reported = false;
   };
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
-  Flat* flat_of(int bucket);
+  const Flat* flat_of(int bucket) const;
+  Flat* flat_of(int bucket) { return const_cast<Flat*>(std::as_const(*this).flat_of(bucket)); }
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial);
   void gradient_ready(std::size_t flat);
 
-  // A state item and its tensor, as bytes.
+  // A state item and its elements, as bytes.
   struct Piece {
     StateItem item;
     at::Tensor bytes;
   };
   void add_pieces(const std::string& tensor, TensorId id);
-  void add_piece(const std::string& tensor, const char* slot, const at::Tensor& values);
+  void add_piece(StateItem item, const at::Tensor& values);
   Result<at::Tensor> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
 
   // Says where a parameter lies in its bucket.

@@ -8,6 +8,7 @@
 #include <agpcs/step_times.h>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 
 namespace agpcs {
@@ -29,6 +30,26 @@ class ComputeTimes {
 /// Makes one for `slots` computations a step. Returns null on a CPU, where a call ends with
 /// its computation.
 std::unique_ptr<ComputeTimes> make_compute_times(at::Device device, std::size_t slots);
+
+/// Times a computation, from here to the end of the scope. `times` may be null.
+class Timed {
+ public:
+  Timed(ComputeTimes* times, std::size_t slot) : times_(times), slot_(slot) {
+    if (times_ != nullptr) times_->begin(slot_);
+  }
+  ~Timed() {
+    try {
+      if (times_ != nullptr) times_->end(slot_);
+    } catch (const std::exception&) {  // the call that waits for a failed device reports it
+    }
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  ComputeTimes* times_;
+  std::size_t slot_;
+};
 
 /// The sum of a step's losses. Only one thread uses it.
 class StepLoss {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -53,6 +54,9 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     const auto size = bucket.is_of(stage_) ? static_cast<std::size_t>(bucket.elements()) : 0;
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
+    momentum_.emplace_back(size, kNotYet);
+    owned_.push_back(size == 0 ? ElementRange() : owned_elements(plan, bucket, rank));
+    std::fill_n(momentum_.back().begin() + owned_.back().begin, owned_.back().size(), 0.0);
   }
   return {};
 }
@@ -170,7 +174,11 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
 
 Status FakeExecutor::update() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    for (std::size_t i = 0; i < buckets_[b].size(); ++i) parameters_[b][i] += buckets_[b][i];
+    for (auto i = static_cast<std::size_t>(owned_[b].begin);
+         i < static_cast<std::size_t>(owned_[b].end); ++i) {
+      momentum_[b][i] = buckets_[b][i] + (remembers ? momentum_[b][i] : 0);
+      parameters_[b][i] += momentum_[b][i];
+    }
   }
   return {};
 }
@@ -227,12 +235,27 @@ Result<Buffer> FakeExecutor::bucket(int bucket) {
   return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
 }
 
+Result<Buffer> FakeExecutor::values(int bucket) {
+  auto& values = parameters_[static_cast<std::size_t>(bucket)];
+  return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
+}
+
 std::vector<StateItem> FakeExecutor::state() const {
   std::vector<StateItem> items;
-  for (const PlanBucket& bucket : plan_.buckets) {
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const PlanBucket& bucket = plan_.buckets[b];
     if (!bucket.is_of(stage_)) continue;
+    std::int64_t begin = 0;
     for (const BucketMember& member : bucket.members) {
-      items.push_back({member.parameter, "value", 2 * member.elements});
+      const std::int64_t end = begin + member.elements;
+      items.push_back({member.parameter, kValueSlot, 2 * member.elements});
+      const std::int64_t first = std::clamp(owned_[b].begin, begin, end);
+      const std::int64_t last = std::clamp(owned_[b].end, first, end);
+      if (remembers && first < last) {
+        items.push_back({member.parameter, "momentum", 2 * member.elements, 2 * (first - begin),
+                         2 * (end - last)});
+      }
+      begin = end;
     }
   }
   return items;
@@ -244,16 +267,22 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
     const PlanBucket& bucket = plan_.buckets[b];
     std::size_t offset = 0;
     for (const BucketMember& member : bucket.members) {
-      const bool fits = first >= 0 && first + count <= 2 * member.elements;
+      const bool is_value = item.slot == kValueSlot;
+      const auto& of = is_value ? parameters_[b] : momentum_[b];
+      const auto at = static_cast<std::int64_t>(offset);
+      const std::int64_t from = is_value ? 0 : owned_[b].begin - at;
+      const std::int64_t to = is_value ? member.elements : owned_[b].end - at;
+      const bool fits = first >= 2 * std::max<std::int64_t>(0, from) &&
+                        first + count <= 2 * std::min(member.elements, to);
       if (bucket.is_of(stage_) && member.parameter == item.tensor && fits) {
-        const auto* begin = reinterpret_cast<const char*>(parameters_[b].data() + offset);
-        return begin + static_cast<std::size_t>(first) * sizeof(float);
+        return reinterpret_cast<const char*>(of.data() + offset) +
+               static_cast<std::size_t>(first) * sizeof(float);
       }
       offset += static_cast<std::size_t>(member.elements);
     }
   }
-  return internal_error(fmt::format("elements {} to {} of '{}' are not of stage {}", first,
-                                    first + count, item.tensor, stage_));
+  return internal_error(fmt::format("rank {} has not elements {} to {} of '{}' of '{}'", rank_,
+                                    first, first + count, item.slot, item.tensor));
 }
 
 Status FakeExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,
@@ -328,11 +357,12 @@ double whole_gradient(const Plan& plan, int s, const SampleTrace& trace) {
 
 }  // namespace
 
-FakeOutcome fake_reference(const Plan& plan, int steps, int batches) {
+FakeOutcome fake_reference(const Plan& plan, int steps, int batches, bool remembers) {
   FakeOutcome outcome;
   for (const PlanBucket& bucket : plan.buckets) {
     outcome.parameters.emplace_back(static_cast<std::size_t>(bucket.elements()), 0.0);
   }
+  std::vector<std::vector<double>> sums = outcome.parameters;  // of the gradients of all steps
   for (int batch = 0; batch < steps * batches; ++batch) {
     if (batch % batches == 0) outcome.loss = 0;
     for (std::int64_t sample = 0; sample < plan.training.batch; ++sample) {
@@ -341,15 +371,20 @@ FakeOutcome fake_reference(const Plan& plan, int steps, int batches) {
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         for (const int stage : stages_of(plan.buckets[b])) {
           const auto s = static_cast<std::size_t>(stage);
-          auto& parameters = outcome.parameters[b];
-          for (std::size_t i = 0; i < parameters.size(); ++i) {
-            parameters[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
-                             whole_gradient(plan, stage, trace);
+          auto& sum = sums[b];
+          for (std::size_t i = 0; i < sum.size(); ++i) {
+            sum[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
+                      whole_gradient(plan, stage, trace);
           }
         }
       }
     }
+    if (!remembers || (batch + 1) % batches != 0) continue;
+    for (std::size_t b = 0; b < sums.size(); ++b) {
+      for (std::size_t i = 0; i < sums[b].size(); ++i) outcome.parameters[b][i] += sums[b][i];
+    }
   }
+  if (!remembers) outcome.parameters = std::move(sums);
   return outcome;
 }
 

@@ -37,9 +37,11 @@ class FakeExecutor : public Executor {
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> bucket(int bucket) override;
+  Result<Buffer> values(int bucket) override;
   double loss() const override { return loss_; }
 
-  /// The parameters, by the bytes of their doubles: two elements each.
+  /// The parameters, and the momentum of those that this rank owns if it `remembers`, by the bytes
+  /// of their doubles: two elements each.
   std::vector<StateItem> state() const override;
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                     float* out) const override;
@@ -48,7 +50,8 @@ class FakeExecutor : public Executor {
 
   /// By bucket of the plan; empty for those of other stages.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
-  int batches = 1;  ///< of a step
+  int batches = 1;         ///< of a step
+  bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
   /// Called before each forward and backward; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 
@@ -62,7 +65,7 @@ class FakeExecutor : public Executor {
   void clear_batch();
   std::int64_t first_sample(int micro_batch) const;
   std::int64_t samples(int micro_batch) const;
-  /// Where the item's bytes lie; an error when it is not this rank's, or is not that long.
+  /// Where the item's bytes lie; an error when this rank lacks any of these elements.
   Result<const char*> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
   std::vector<double>& memory(std::map<Key, std::vector<double>>& where, const End& end, int mb,
                               int peer);
@@ -80,15 +83,17 @@ class FakeExecutor : public Executor {
   std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
   std::map<int, bool> returned_;               // micro-batches whose backward is done
   std::vector<std::vector<double>> buckets_, parameters_;
+  std::vector<std::vector<double>> momentum_;  // no number where another rank owns the element
+  std::vector<ElementRange> owned_;            // by bucket
   double loss_ = 0;
 };
 
 /// What the parameters are after `steps` steps, of `batches` batches each, of one process that
-/// computes all samples, and the loss of the last step.
+/// computes all samples, and the loss of the last step. `remembers`: FakeExecutor::remembers.
 struct FakeOutcome {
   std::vector<std::vector<double>> parameters;
   double loss = 0;
 };
-FakeOutcome fake_reference(const Plan& plan, int steps, int batches = 1);
+FakeOutcome fake_reference(const Plan& plan, int steps, int batches = 1, bool remembers = false);
 
 }  // namespace agpcs

@@ -4,6 +4,7 @@
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "tests/support/plan_flows.h"
+#include "tests/support/shard_plan.h"
 
 #include <agpcs/digest.h>
 
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -184,7 +186,7 @@ Plan make_plan(const TestPlan& spec) {
   }
   const Status status = verify_plan(plan);
   AGPCS_CHECK(status.ok(), "{}\n{}", status.message(), print_plan(plan));
-  return plan;
+  return spec.weights.empty() ? plan : testing::sharded(std::move(plan), spec.weights);
 }
 
 }  // namespace agpcs

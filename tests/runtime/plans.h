@@ -34,6 +34,8 @@ struct TestPlan {
   std::int64_t smaller = 0;
   /// Sets of stages, ascending, each of which has one more bucket, of 5 elements. They come last.
   std::vector<std::vector<int>> shared = {};
+  /// Given: the weights by which buckets divide their state (tests/support/shard_plan.h).
+  std::vector<std::int64_t> weights = {};
 };
 
 /// A verified plan in fp64 with two buckets a stage, and those that stages share.

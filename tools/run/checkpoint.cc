@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -85,7 +86,8 @@ class CheckpointFiles {
     }
     std::int64_t end = 0;  // end of the optimizer's file
     for (const StateMove& move : moves) {
-      const StateItem& item = move.item;
+      if (move.item.before > 0) continue;  // another part of the item before it
+      const StateItem item{move.item.tensor, move.item.slot, move.item.elements};
       Target target;
       if (item.slot == kValueSlot) {
         const auto found = tensors.find(item.tensor);
@@ -211,14 +213,16 @@ class CheckpointSource {
   std::map<std::string, InputFile> files_;
 };
 
-// Distributes the items to the ranks that need them. First rank 0 gives each item to one of those
+// Distributes the items to the ranks that need them: those that need the same elements of an item
+// pass them on. First rank 0 gives each item to one of those
 // ranks; then each rank that has it passes it to one that does not, so that 1, 2, 4, ... ranks have
 // it. With a thousand replicas, rank 0 need not send it a thousand times.
 std::vector<std::vector<StateMove>> handing_out(const StateOwners& needed) {
-  std::map<Key, std::pair<StateItem, std::vector<int>>> holders;
+  using Part = std::tuple<std::string, std::string, std::int64_t, std::int64_t>;
+  std::map<Part, std::pair<StateItem, std::vector<int>>> holders;
   for (std::size_t rank = 0; rank < needed.size(); ++rank) {
     for (const StateItem& item : needed[rank]) {
-      auto& at = holders[key_of(item)];
+      auto& at = holders[{item.tensor, item.slot, item.before, item.after}];
       at.first = item;
       at.second.push_back(static_cast<int>(rank));
     }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -12,17 +13,42 @@
 
 namespace agpcs {
 
+namespace {
+
+// Appends the moves of one item, of which `held` are the parts, by rank.
+Status gather(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
+  const std::int64_t elements = held.front().item.elements;
+  std::int64_t at = 0;
+  do {
+    const auto holder = std::find_if(held.begin(), held.end(), [&](const StateMove& move) {
+      const ElementRange range = move.item.range();
+      return range.begin <= at && (at < range.end || elements == 0);
+    });
+    if (holder == held.end()) {
+      return internal_error(fmt::format("no rank has element {} of the {} of '{}' of '{}'", at,
+                                        elements, held.front().item.slot,
+                                        held.front().item.tensor));
+    }
+    moves.push_back(*holder);
+    moves.back().item.before = at;
+    at = holder->item.range().end;
+  } while (at < elements);
+  return {};
+}
+
+}  // namespace
+
 Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
-  std::map<std::pair<std::string, std::string>, StateMove> moves;
+  std::map<std::pair<std::string, std::string>, std::vector<StateMove>> held;
   for (std::size_t rank = 0; rank < owners.size(); ++rank) {
     for (const StateItem& item : owners[rank]) {
-      moves.emplace(std::pair(item.tensor, item.slot), StateMove{item, static_cast<int>(rank), 0});
+      held[{item.tensor, item.slot}].push_back({item, static_cast<int>(rank), 0});
     }
   }
-  if (moves.empty()) return internal_error("the executor has no state that could be saved");
-  std::vector<StateMove> sorted;
-  for (auto& [key, move] : moves) sorted.push_back(std::move(move));
-  return sorted;
+  if (held.empty()) return internal_error("the executor has no state that could be saved");
+  std::vector<StateMove> moves;
+  for (const auto& [key, parts] : held) AGPCS_RETURN_IF_ERROR(gather(parts, moves));
+  return moves;
 }
 
 Result<bool> converts(const StateItem& item, DType type, std::int64_t bytes) {

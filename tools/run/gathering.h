@@ -14,11 +14,8 @@
 
 namespace agpcs {
 
-/// The slot of a tensor's own values, beside those of what the optimizer remembers.
-inline constexpr const char* kValueSlot = "value";
-
-/// Returns the moves of all items to rank 0: each one once, from its first holder, by tensor and
-/// slot.
+/// Returns the moves of all items to rank 0: each element once, from its first holder, by tensor,
+/// slot and element. Error: nobody holds an element.
 Result<std::vector<StateMove>> gathering(const StateOwners& owners);
 
 /// Tells whether the values of `item`, a tensor of `type` with `bytes` bytes, must be converted

@@ -24,15 +24,24 @@ class GradientListener {
 };
 
 /// A piece of what training has learned: the values of a parameter or of a state tensor (such as
-/// running means), or what the optimizer remembers of a parameter. Elements are fp32, row-major.
+/// running means), or what the optimizer remembers of a parameter. Elements are fp32, row-major. A
+/// rank has all of them, or those from one to another: what the optimizer remembers of a sharded
+/// bucket's parameters is divided among its ranks.
 struct StateItem {
-  std::string tensor;  ///< the model's name for it
-  std::string slot;    ///< "value", "momentum", "first", "second"
-  std::int64_t elements = 0;
+  std::string tensor;         ///< the model's name for it
+  std::string slot;           ///< "value", "momentum", "first", "second"
+  std::int64_t elements = 0;  ///< of the whole tensor
+  std::int64_t before = 0;    ///< the elements at its beginning that are not in this item
+  std::int64_t after = 0;     ///< the elements at its end that are not in this item
+  /// Returns the elements that are in this item, as the whole tensor counts them.
+  ElementRange range() const { return {before, elements - after}; }
   friend bool operator==(const StateItem& a, const StateItem& b) {
-    return a.tensor == b.tensor && a.slot == b.slot && a.elements == b.elements;
+    return a.tensor == b.tensor && a.slot == b.slot && a.elements == b.elements &&
+           a.before == b.before && a.after == b.after;
   }
 };
+/// The slot of a tensor's own values, of which every rank that has the tensor has all.
+inline constexpr const char* kValueSlot = "value";
 
 /// Sums over samples that nothing is learned from: those of one rank, or of all.
 struct Evaluation {
@@ -121,11 +130,14 @@ class Executor {
   /// (the default): unknown.
   virtual double probe(double /*seconds*/) { return 0; }
 
-  /// Lists all that this rank's stage has learned, in an order that depends on the stage alone;
-  /// replicas list the same items. This call, `read_state` and `write_state` come only between
-  /// steps. An executor without state (the default) can be neither saved nor moved to another plan.
+  /// Lists all that this rank has learned of its stage, in an order that depends on the stage
+  /// alone. Replicas list the same items, but for what the optimizer remembers of sharded buckets:
+  /// of this each rank lists what it owns. This call, `read_state` and `write_state` come only
+  /// between steps. An executor without state (the default) can be neither saved nor moved to
+  /// another plan.
   virtual std::vector<StateItem> state() const { return {}; }
-  /// Copies elements [first, first + count) of `item` to `out`, which is in the host's memory.
+  /// Copies elements [first, first + count) of the whole tensor to `out`, which is in the host's
+  /// memory. `item` tells the tensor and the slot. Error: this rank has not all of these elements.
   virtual Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                             float* out) const;
   virtual Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,

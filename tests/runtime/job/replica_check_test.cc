@@ -23,13 +23,14 @@ std::vector<Status> said(const TestPlan& spec, int spoilt) {
   loopback_world().run(plan.rank_count(), [&](Transport& transport) {
     const int rank = transport.rank();
     FakeExecutor executor;
+    executor.remembers = true;
     auto replayer = Replayer::create(plan, rank, transport, executor);
     ASSERT_TRUE(replayer.ok()) << replayer.status().message();
     for (int step = 0; step < 2; ++step) ASSERT_TRUE((*replayer)->run_step().ok());
     if (rank == spoilt) {
       const StateItem item = executor.state().back();
       const float other = 0.25F;
-      ASSERT_TRUE(executor.write_state(item, item.elements - 1, 1, &other).ok());
+      ASSERT_TRUE(executor.write_state(item, item.range().end - 1, 1, &other).ok());
     }
     said[static_cast<std::size_t>(rank)] =
         check_replicas(plan, rank, executor, transport, 2, std::chrono::seconds(60));
@@ -50,6 +51,14 @@ TEST(CheckReplicas, NamesTheReplicaThatDiffers) {
               testing::ContainsRegex("rank 3 \\(host1/1\\): before step 2 the parameters differ "
                                      "from those of rank 2: checksum [0-9a-f]{16} here, "
                                      "[0-9a-f]{16} there\n  hint: "));
+}
+
+TEST(CheckReplicas, ReplicasThatDivideStateShareTheParametersAlone) {
+  TestPlan spec{{{3, 1}, {1, 2, 1}}, {{0, 1, {"a"}}}, 2};
+  spec.weights = {2, 0, 1};
+  for (const Status& status : said(spec, -1)) EXPECT_TRUE(status.ok()) << status.message();
+  // The last item of rank 4 is what it remembers of its part: that of no other.
+  for (const Status& status : said(spec, 4)) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(CheckReplicas, AStageWithoutReplicasHasNothingToCompare) {

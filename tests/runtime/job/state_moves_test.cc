@@ -6,6 +6,7 @@
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
+#include "tests/support/shard_plan.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -20,11 +21,12 @@
 namespace agpcs {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::chrono::milliseconds kLong{60000};
 
-// "rank: item item ...", an item being tensor/slot=elements.
+// "rank: item item ...", an item being tensor/slot=elements or, for a part,
+// tensor/slot=elements[begin,end).
 StateOwners owners_of(const std::vector<std::vector<std::string>>& ranks) {
   StateOwners owners;
   for (const auto& items : ranks) {
@@ -33,6 +35,11 @@ StateOwners owners_of(const std::vector<std::vector<std::string>>& ranks) {
       const std::size_t slash = text.find('/'), equals = text.find('=');
       owners.back().push_back({text.substr(0, slash), text.substr(slash + 1, equals - slash - 1),
                                std::stoll(text.substr(equals + 1))});
+      const std::size_t open = text.find('['), comma = text.find(',');
+      if (open == std::string::npos) continue;
+      StateItem& item = owners.back().back();
+      item.before = std::stoll(text.substr(open + 1));
+      item.after = item.elements - std::stoll(text.substr(comma + 1));
     }
   }
   return owners;
@@ -42,8 +49,12 @@ std::string text(const Result<std::vector<StateMove>>& moves) {
   if (!moves.ok()) return moves.status().message();
   std::string out;
   for (const StateMove& move : *moves) {
-    out += fmt::format("{}/{}={} {}->{}\n", move.item.tensor, move.item.slot, move.item.elements,
-                       move.from, move.to);
+    const ElementRange range = move.item.range();
+    const std::string part = range.size() == move.item.elements
+                                 ? std::string()
+                                 : fmt::format("[{},{})", range.begin, range.end);
+    out += fmt::format("{}/{}={}{} {}->{}\n", move.item.tensor, move.item.slot, move.item.elements,
+                       part, move.from, move.to);
   }
   return out;
 }
@@ -68,6 +79,36 @@ TEST(PlanStateMoves, NamesAnItemThatNobodyHas) {
   EXPECT_EQ(text(plan_state_moves(owners_of({{"a/value=4"}}),
                                   owners_of({{"a/value=4", "a/momentum=4"}}))),
             "rank 0 needs 'momentum' of 'a', which no rank has");
+}
+
+TEST(PlanStateMoves, PartsComeFromTheirHolders) {
+  const StateOwners before = owners_of({{"a/first=9[0,4)"}, {"a/first=9[4,9)"}, {}});
+  const StateOwners after = owners_of({{"a/first=9[0,1)"}, {"a/first=9[1,3)"}, {"a/first=9[3,9)"}});
+  const auto moves = plan_state_moves(before, after);
+  EXPECT_EQ(text(moves),
+            "a/first=9[0,1) 0->0\na/first=9[1,3) 0->1\na/first=9[3,4) 0->2\na/first=9[4,9) 1->2\n");
+  EXPECT_EQ(bytes_of(*moves), 8 * 4);
+}
+
+TEST(PlanStateMoves, AWholeItemIsPutTogetherAroundWhatARankHas) {
+  const StateOwners before =
+      owners_of({{"a/first=9[0,4)"}, {"a/first=9[4,6)"}, {"a/first=9[6,9)"}});
+  const StateOwners after = owners_of({{}, {"a/first=9"}, {"a/first=9"}});
+  EXPECT_EQ(text(plan_state_moves(before, after)),
+            "a/first=9[0,4) 0->1\na/first=9[4,6) 1->1\na/first=9[6,9) 2->1\n"
+            "a/first=9[0,4) 0->2\na/first=9[4,6) 1->2\na/first=9[6,9) 2->2\n");
+}
+
+TEST(PlanStateMoves, HoldersOfAllGiveParts) {
+  const StateOwners before = owners_of({{"a/first=9"}, {"a/first=9"}, {}});
+  const StateOwners after = owners_of({{}, {"a/first=9[5,9)"}, {"a/first=9[0,5)"}});
+  EXPECT_EQ(text(plan_state_moves(before, after)), "a/first=9[5,9) 1->1\na/first=9[0,5) 0->2\n");
+}
+
+TEST(PlanStateMoves, NamesElementsThatNobodyHas) {
+  EXPECT_EQ(text(plan_state_moves(owners_of({{"a/first=9[0,4)"}, {"a/first=9[6,9)"}}),
+                                  owners_of({{}, {"a/first=9[2,9)"}}))),
+            "rank 1 needs elements 4 to 6 of 'first' of 'a', which has 9, and no rank has them");
 }
 
 TEST(PlanStateMoves, RefusesAnotherNumberOfElements) {
@@ -110,6 +151,12 @@ Plan random_plan(const std::vector<Parameter>& parameters, int ranks, Rng& rng) 
     plan.buckets[rng.below(plan.buckets.size())].members.push_back(
         {parameter.name, parameter.elements});
   }
+  for (PlanBucket& bucket : plan.buckets) {
+    const std::size_t replicas = plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size();
+    if (replicas == 1 || rng.below(2) == 0) continue;
+    const std::vector<std::int64_t> weights[] = {{5, 3, 4}, {0, 1}, {1, 0, 0}, {1}};
+    bucket.parts = testing::parts_of(bucket.elements(), replicas, weights[rng.below(4)]);
+  }
   return plan;
 }
 
@@ -121,24 +168,26 @@ std::uint32_t bits_of(std::uint64_t hash, std::int64_t i) {
 
 void fill(Executor& executor) {
   for (const StateItem& item : executor.state()) {
-    const std::uint64_t hash = stable_hash(item.tensor);
-    std::vector<float> values(static_cast<std::size_t>(item.elements));
-    for (std::int64_t i = 0; i < item.elements; ++i) {
-      const std::uint32_t bits = bits_of(hash, i);
+    const std::uint64_t hash = stable_hash(item.tensor + item.slot);
+    const ElementRange has = item.range();
+    std::vector<float> values(static_cast<std::size_t>(has.size()));
+    for (std::int64_t i = 0; i < has.size(); ++i) {
+      const std::uint32_t bits = bits_of(hash, has.begin + i);
       std::memcpy(&values[static_cast<std::size_t>(i)], &bits, sizeof bits);
     }
-    ASSERT_TRUE(executor.write_state(item, 0, item.elements, values.data()).ok());
+    ASSERT_TRUE(executor.write_state(item, has.begin, has.size(), values.data()).ok());
   }
 }
 
 void expect_filled(const Executor& executor, const std::string& what) {
   for (const StateItem& item : executor.state()) {
-    std::vector<float> values(static_cast<std::size_t>(item.elements));
-    ASSERT_TRUE(executor.read_state(item, 0, item.elements, values.data()).ok());
-    const std::uint64_t hash = stable_hash(item.tensor);
+    const ElementRange has = item.range();
+    std::vector<float> values(static_cast<std::size_t>(has.size()));
+    ASSERT_TRUE(executor.read_state(item, has.begin, has.size(), values.data()).ok());
+    const std::uint64_t hash = stable_hash(item.tensor + item.slot);
     std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < item.elements; ++i) {
-      const std::uint32_t want = bits_of(hash, i);
+    for (std::int64_t i = 0; i < has.size(); ++i) {
+      const std::uint32_t want = bits_of(hash, has.begin + i);
       wrong += std::memcmp(&values[static_cast<std::size_t>(i)], &want, sizeof want) != 0 ? 1 : 0;
     }
     EXPECT_EQ(wrong, 0) << what << ": " << item.tensor;
@@ -160,6 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, StateMovesOver, ::testing::ValuesIn(worlds(
 void switch_plans(const Plan& before, const Plan& after, Transport& transport,
                   const std::string& what) {
   FakeExecutor from, to;
+  from.remembers = to.remembers = true;
   ASSERT_TRUE(from.prepare(before, transport.rank()).ok());
   ASSERT_TRUE(to.prepare(after, transport.rank()).ok());
   fill(from);

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -119,7 +120,9 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
         if (++made > 1 && rank == unable_rank) {
           return Status(StatusCode::kUnavailable, "out of memory");
         }
-        return std::unique_ptr<Executor>(std::make_unique<FakeExecutor>());
+        auto executor = std::make_unique<FakeExecutor>();
+        executor->remembers = true;
+        return std::unique_ptr<Executor>(std::move(executor));
       };
       auto trainer = Trainer::create(plan, rank, transport, executors, options);
       ASSERT_TRUE(trainer.ok()) << trainer.status().message();
@@ -140,7 +143,7 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
   }
 
   static void check_parameters(Trainer& trainer, int rank, int steps) {
-    const FakeOutcome expected = fake_reference(trainer.plan(), steps);
+    const FakeOutcome expected = fake_reference(trainer.plan(), steps, 1, /*remembers=*/true);
     const auto& executor = static_cast<const FakeExecutor&>(trainer.executor());
     const int stage = trainer.plan().stage_of_rank(rank);
     for (std::size_t b = 0; b < trainer.plan().buckets.size(); ++b) {
@@ -211,6 +214,31 @@ TEST_P(TrainerOver, MovesBetweenPlansWhoseStagesShareABucket) {
                                          .shared = {{0, 1}, {0, 1}}}));
   const Outcome outcome = train(plan, kSteps, &replanner);
   EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
+// What the executors remember is whole or divided before and after, in the same or in other parts.
+TEST_P(TrainerOver, MovesBetweenPlansThatDivideStateAndPlansThatDoNot) {
+  const auto plan_of = [](std::vector<std::vector<std::int64_t>> shares,
+                          std::vector<std::int64_t> weights) {
+    Plan plan = make_plan({.shares = std::move(shares),
+                           .cuts = {{0, 1, {"a"}}},
+                           .micro_batches = 3,
+                           .shared = {{0, 1}},
+                           .weights = std::move(weights)});
+    for (Expectation& line : plan.expect) {
+      if (line.name == "utilization host0/0") line.value = 0.01;
+    }
+    return plan;
+  };
+  const Plan whole = plan_of({{3, 1}, {1, 3}}, {});
+  const Plan divided = plan_of({{3, 1}, {1, 3}}, {3, 0, 1});
+  const Plan otherwise = plan_of({{4}, {1, 2, 1}}, {2, 1});
+  for (const auto& [before, after] : {std::pair(&whole, &otherwise), std::pair(&divided, &whole),
+                                      std::pair(&divided, &otherwise)}) {
+    ScriptedReplanner replanner(*after);
+    const Outcome outcome = train(*before, kSteps, &replanner);
+    EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+  }
 }
 
 // Four flows, and three groups: ranks 2 and 3 have the last flow, and come to the new plan's first.

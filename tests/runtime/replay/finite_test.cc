@@ -65,6 +65,20 @@ TEST(FindNotFinite, NamesTheParameter) {
             "the gradient of 'w1' is not finite: 1 of the 7 values of bucket b0, the first inf");
 }
 
+TEST(CheckSum, LooksAtWhatTheRankOwns) {
+  const PlanBucket bucket{"b0", 0, AllReduce::kRing, DType::kFp32, {{"w1", 4}, {"w2", 3}}, -1};
+  std::vector<float> values = {kInfinity, 1, 1, 1, 1, kInfinity, -kInfinity};
+  const Buffer buffer{values.data(), values.size() * sizeof(float), DType::kFp32, false};
+  EXPECT_TRUE(check_sum(bucket, buffer, {1, 5}, DType::kBf16, 3).ok());
+  EXPECT_TRUE(check_sum(bucket, buffer, {7, 7}, DType::kBf16, 3).ok());
+  EXPECT_THAT(
+      check_sum(bucket, buffer, {2, 7}, DType::kBf16, 3).message(),
+      testing::StartsWith("step 3: summed in bf16, the gradient of 'w2' is not finite: 2 of "
+                          "the 7 values of bucket b0, the first inf\n"));
+  EXPECT_THAT(check_sum(bucket, buffer, {0, 5}, DType::kBf16, 3).message(),
+              testing::HasSubstr("the gradient of 'w1' is not finite: 1 of the 7 values"));
+}
+
 /// Spoils the loss from a micro-batch on, or a gradient, of the second step.
 class SpoiltExecutor final : public FakeExecutor {
  public:

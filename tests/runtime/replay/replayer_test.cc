@@ -167,6 +167,50 @@ TEST_P(ReplayerOver, ACutThroughWhichNoGradientReturns) {
   expect_equal_to_one_process({{{2}, {2}, {2}}, {{0, 1, {"a"}}, {0, 2, {"!m"}}, {1, 2, {"b"}}}, 4});
 }
 
+TEST_P(ReplayerOver, EachRankUpdatesItsPartOfDividedState) {
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+    expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
+                                 .cuts = {},
+                                 .micro_batches = 2,
+                                 .algorithm = algorithm,
+                                 .elements = {12, 7},
+                                 .weights = {5, 3, 4}});
+  }
+  expect_equal_to_one_process(  // ranks that own nothing, and one that owns all
+      {.shares = {{1, 2, 1}}, .cuts = {}, .elements = {6, 1}, .weights = {0, 1, 0}});
+}
+
+TEST_P(ReplayerOver, DividedStateInPipelinesWithSharedBuckets) {
+  expect_equal_to_one_process({.shares = {{3, 1}, {1, 3}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 3,
+                               .elements = {9, 2},
+                               .shared = {{0, 1}},
+                               .weights = {1, 3}});
+  expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
+                               .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                               .micro_batches = 4,
+                               .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
+                               .weights = {2, 0, 3, 1}});
+}
+
+TEST_P(ReplayerOver, DividedStateBesideBucketsWithFlows) {
+  expect_equal_to_one_process({.shares = {{2, 2}, {1, 2, 1}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 2,
+                               .algorithm = AllReduce::kFlow,
+                               .shared = {{0, 1}},
+                               .weights = {1, 2}});
+}
+
+TEST_P(ReplayerOver, DividedStateInStepsOfSeveralBatches) {
+  expect_equal_to_one_process({.shares = {{2, 2}, {1, 2, 1}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 4,
+                               .weights = {3, 1}},
+                              2);
+}
+
 // Collects what each rank says when a step fails.
 std::vector<Status> failures_of(const WorldKind& world, const Plan& plan, int failing_rank,
                                 const std::function<Status(const char*, int)>& trouble,

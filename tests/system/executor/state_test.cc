@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the LibTorch executor has learned, read and written from outside.
 #include "runtime/torch/executor.h"
+#include "tests/support/shard_plan.h"
 #include "tests/system/executor/optimization.h"
 #include "tests/system/executor/stage_driver.h"
 
@@ -160,6 +161,40 @@ TEST(TorchState, IntegersSurviveExactly) {
   move_all(from.executor(), to.executor());
   const std::vector<float> words = read(to.executor(), item);
   EXPECT_EQ(std::memcmp(words.data(), counts.data(), sizeof counts), 0);
+}
+
+TEST(TorchState, OfDividedStateARankHasItsPart) {
+  const Graph graph = testing::graph_of(kModel);
+  Plan plan = testing::plan_of(
+      graph, testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 3\n"),
+      "micro-batches 2\nstage a/0=2 a/1=1 a/2=1 : *\nbucket 0 ring w2 bias\n"
+      "bucket 0 ring scale w1\n",
+      8);
+  plan.training.optimizer = optimizer_of(OptimizerKind::kSgd, 0.9);
+  plan = testing::sharded(std::move(plan), {5, 3, 0});  // of 80 elements, and 3:0:5 of 112
+  std::string states;
+  for (const int rank : {0, 1, 2}) {
+    const auto executor = make_torch_executor(graph, {});
+    ASSERT_TRUE(executor->prepare(plan, rank).ok());
+    states += fmt::format("rank {}:", rank);
+    for (const StateItem& item : executor->state()) {
+      const ElementRange has = item.range();
+      if (item.slot != kValueSlot)
+        states += fmt::format(" {}[{},{})", item.tensor, has.begin, has.end);
+      std::vector<float> values(static_cast<std::size_t>(has.size()));
+      EXPECT_TRUE(executor->read_state(item, has.begin, has.size(), values.data()).ok());
+    }
+    states += "\n";
+    if (rank != 0) continue;
+    std::vector<float> values(100);
+    EXPECT_EQ(executor->read_state({"w2", "momentum", 64}, 40, 11, values.data()).message(),
+              "'momentum' of 'w2' has 64 elements, of which this rank has 50 from 0 on, asked for "
+              "were 11 from 40 on");
+  }
+  EXPECT_EQ(states,
+            "rank 0: w1[0,26) scale[0,16) w2[0,50)\n"
+            "rank 1: bias[0,16) w2[50,64)\n"
+            "rank 2: w1[26,96)\n");
 }
 
 TEST(TorchState, RefusesWhatItDoesNotHave) {

@@ -4,7 +4,9 @@
 // weights.
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/data/npy.h"
+#include "tests/support/shard_plan.h"
 #include "tests/support/temp_folder.h"
+#include "tests/system/executor/optimization.h"
 #include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
@@ -101,6 +103,33 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
   testing::expect_equal_training(got, want, 1e-3);
 }
 
+struct Division {
+  const char* name;
+  Shares shares;
+  std::vector<std::int64_t> weights;
+};
+
+// An update of a part is an update of its elements: only the order of sums differs.
+TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
+  Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
+  for (const Optimization& optimization : kOptimizations) {
+    if (std::string(optimization.name) == "sgd") continue;  // it remembers nothing
+    Training training = testing::training_of(kBatch);
+    training.optimizer = optimization.optimizer;
+    const Plan alone = testing::plan_with(graph, training, {{4}}, 2);
+    const Trained want = testing::train(graph, alone, kSteps, seeded());
+    for (const Division& division :
+         {Division{"uneven", {{2, 1, 1}}, {5, 3, 4}}, Division{"one owner", {{2, 2}}, {0, 1}},
+          Division{"pipeline", {{3, 1}, {2, 2}}, {1, 4, 0}}}) {
+      const Plan whole = testing::plan_with(graph, training, division.shares, 2);
+      const Plan divided = testing::sharded(whole, division.weights);
+      const Trained got = testing::train(graph, divided, kSteps, seeded());
+      SCOPED_TRACE(std::string(optimization.name) + ", " + division.name);
+      testing::expect_equal_training(got, want, kTolerance);
+    }
+  }
+}
+
 // What travels in fp16 or bf16 is off by a relative 2^-11 or 2^-8 for each rounding, of which there
 // are as many as ranks: losses stay as near as that, since these models do not train chaotically.
 TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
@@ -110,8 +139,9 @@ TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
     for (const Shares& shares : {Shares{{3, 1}}, Shares{{1, 1, 1, 1}}, Shares{{2, 2}, {3, 1}}}) {
       Training training = testing::training_of(kBatch);
       const auto trained = [&] {
-        return testing::train(graph, testing::plan_with(graph, training, shares, 2), kSteps,
-                              seeded(), testing::Check::kParameters);
+        Plan plan = testing::plan_with(graph, training, shares, 2);
+        if (shares.size() == 2) plan = testing::sharded(std::move(plan), {1, 3});
+        return testing::train(graph, plan, kSteps, seeded(), testing::Check::kParameters);
       };
       const Trained want = trained();
       for (const auto& [wire, tolerance] :

@@ -3,6 +3,7 @@
 // any other plan of the model to rounding.
 #include "frontend/onnx/import_onnx.h"
 #include "runtime/job/state_moves.h"
+#include "tests/support/shard_plan.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
 #include "tools/run/checkpoint.h"
@@ -15,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -66,11 +68,13 @@ struct Case {
   std::string name, model, optimizer;
   Shares before, after;
   std::int64_t micro_batches_before = 2, micro_batches_after = 2;
+  /// The weights by which ranks divide state (tests/support/shard_plan.h); empty: they do not.
+  std::vector<std::int64_t> weights_before = {}, weights_after = {};
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // NOLINT: GoogleTest names it
 
-// What the ranks have at the end; of replicas, the first one's.
+// What the ranks have at the end; values are those of the first of the replicas.
 using Learned = std::map<std::pair<std::string, std::string>, std::vector<float>>;
 
 struct Job {
@@ -99,7 +103,8 @@ class Resume : public ::testing::Test {
   }
 
   Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
-               std::int64_t micro_batches, std::int64_t batch = kBatch) {
+               std::int64_t micro_batches, std::int64_t batch = kBatch,
+               const std::vector<std::int64_t>& weights = {}) {
     Training training = testing::training_of(batch);
     training.loss = loss_;
     if (optimizer == "adam") {
@@ -109,7 +114,8 @@ class Resume : public ::testing::Test {
     } else if (optimizer == "sgd") {
       training.optimizer.momentum = 0;
     }
-    return testing::plan_with(graph, training, shares, micro_batches);
+    Plan plan = testing::plan_with(graph, training, shares, micro_batches);
+    return weights.empty() ? plan : testing::sharded(std::move(plan), weights);
   }
 
   Status run_rank(const Graph& graph, const std::string& model, Job& job, int rank,
@@ -146,13 +152,18 @@ class Resume : public ::testing::Test {
     }
     const std::lock_guard lock(mutex_);
     for (const StateItem& item : executor->state()) {
-      std::vector<float> values(static_cast<std::size_t>(item.elements));
-      AGPCS_RETURN_IF_ERROR(executor->read_state(item, 0, item.elements, values.data()));
+      const ElementRange has = item.range();
+      std::vector<float> values(static_cast<std::size_t>(has.size()));
+      AGPCS_RETURN_IF_ERROR(executor->read_state(item, has.begin, has.size(), values.data()));
       const auto& ranks =
           job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks;
-      if (ranks.front() == rank) job.learned[{item.tensor, item.slot}] = values;
+      if (ranks.front() == rank || item.slot != kValueSlot) {
+        std::vector<float>& learned = job.learned[{item.tensor, item.slot}];
+        learned.resize(static_cast<std::size_t>(item.elements), std::nanf(""));
+        std::copy(values.begin(), values.end(), learned.begin() + has.begin);
+      }
       const bool own = graph.tensor(graph.find_tensor(item.tensor)).kind == TensorKind::kState;
-      if (own) continue;  // running statistics are each replica's own
+      if (own || has.size() < item.elements) continue;  // running statistics are each replica's own
       const auto [at, added] = job.of_stage.emplace(std::pair(item.tensor, item.slot), values);
       EXPECT_EQ(at->second, values) << "rank " << rank << ": " << item.tensor << " " << item.slot;
     }
@@ -201,6 +212,7 @@ void expect_same(const Learned& got, const Learned& want, bool exact) {
     }
     double largest = 1e-6, distance = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_FALSE(std::isnan(other[i])) << what << " " << i;  // no rank had it
       largest = std::max(largest, std::fabs(static_cast<double>(values[i])));
       distance = std::max(
           distance, std::fabs(static_cast<double>(values[i]) - static_cast<double>(other[i])));
@@ -215,10 +227,17 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   const Case& c = GetParam();
   const Graph graph = graph_of(c.model);
   const std::string checkpoints = folder_ / "checkpoints";
-  Job whole{
-      plan_of(graph, c.optimizer, c.before, c.micro_batches_before), 0, 6, "", "", {}, {}, {}, {}};
+  Job whole{plan_of(graph, c.optimizer, c.before, c.micro_batches_before, kBatch, c.weights_before),
+            0,
+            6,
+            "",
+            "",
+            {},
+            {},
+            {},
+            {}};
   Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}, {}};
-  Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after),
+  Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after, kBatch, c.weights_after),
              3,
              3,
              checkpoints,
@@ -230,7 +249,8 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   run(graph, c.model, whole);
   run(graph, c.model, first);
   run(graph, c.model, second);
-  const bool exact = c.before == c.after && c.micro_batches_before == c.micro_batches_after;
+  const bool exact = c.before == c.after && c.micro_batches_before == c.micro_batches_after &&
+                     c.weights_before == c.weights_after;
   for (std::size_t i = 0; i < 3; ++i) {
     const double want = whole.losses[3 + i];
     EXPECT_NEAR(second.losses[i], want, exact ? 0 : 1e-5 * std::fabs(want)) << "step " << 3 + i;
@@ -265,6 +285,17 @@ std::vector<Case> cases() {
       add("three_ranks_to_two", {{3, 1}, {4}}, {{2}, {2}}, 2, 4);
       add("two_ranks_to_five", {{4}, {4}}, {{1, 1, 1, 1}, {4}}, 2, 2);
     }
+    if (std::string(optimizer) == "sgd") continue;  // it remembers nothing
+    const auto divided = [&](const char* how, Shares before, std::vector<std::int64_t> weights,
+                             Shares after, std::vector<std::int64_t> weights_after) {
+      all.push_back({fmt::format("tied_{}_{}", optimizer, how), "tied", optimizer,
+                     std::move(before), std::move(after), 2, 2, std::move(weights),
+                     std::move(weights_after)});
+    };
+    divided("divided_same_plan", {{2, 1, 1}}, {5, 3, 4}, {{2, 1, 1}}, {5, 3, 4});
+    divided("divided_to_whole", {{2, 1, 1}}, {5, 3, 4}, {{3, 1}, {4}}, {});
+    divided("whole_to_divided", {{4}, {4}}, {}, {{3, 1}, {2, 2}}, {0, 5, 3});
+    divided("divided_to_divided", {{3, 1}, {2, 2}}, {1, 4, 2}, {{2, 1, 1}}, {0, 1, 0});
   }
   return all;
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes plans whose buckets divide the optimizer's state, from plans whose buckets do not.
+#pragma once
+
+#include "ir/base/check.h"
+#include "ir/plan/lookup.h"
+
+#include <agpcs/plan.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// Returns `ranks` parts of `elements` elements in proportion to `weights`, which are taken in turn
+/// as often as needed, from place `at` on. What rounding leaves goes to the largest weight.
+inline std::vector<std::int64_t> parts_of(std::int64_t elements, std::size_t ranks,
+                                          const std::vector<std::int64_t>& weights,
+                                          std::size_t at = 0) {
+  std::vector<std::int64_t> parts;
+  for (std::size_t i = 0; i < ranks; ++i) parts.push_back(weights[(at + i) % weights.size()]);
+  const std::int64_t all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  AGPCS_CHECK(all > 0, "{} ranks have no weight", ranks);
+  const auto largest = std::max_element(parts.begin(), parts.end()) - parts.begin();
+  for (std::int64_t& part : parts) part = elements * part / all;
+  const std::int64_t given = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  parts[static_cast<std::size_t>(largest)] += elements - given;
+  return parts;
+}
+
+/// Makes a program sum the sharded buckets by reduce_scatter, and gather them after its update.
+inline void shard_program(const Plan& plan, Program& program) {
+  const auto sharded = [&](InstructionId& id) {
+    if (id.opcode != Opcode::kAllReduce) return false;
+    if (!plan.buckets[static_cast<std::size_t>(id.object)].is_sharded()) return false;
+    id.opcode = Opcode::kReduceScatter;
+    return true;
+  };
+  std::vector<Instruction> instructions, gathers;
+  for (Instruction& instruction : program.instructions) {
+    for (InstructionId& before : instruction.after) sharded(before);
+    if (sharded(instruction.id)) {
+      const InstructionId gather = {Opcode::kAllGather, instruction.id.object, -1};
+      gathers.push_back({gather, {{Opcode::kUpdate, -1, -1}}});
+    }
+    const bool updates = instruction.id.opcode == Opcode::kUpdate;
+    instructions.push_back(std::move(instruction));
+    if (updates) instructions.insert(instructions.end(), gathers.begin(), gathers.end());
+  }
+  program.instructions = std::move(instructions);
+}
+
+/// Divides the state of every bucket that several ranks hold and that has no flow, by `weights`.
+/// Buckets begin at different places of `weights`, so that a rank owns much of one and little of
+/// another. Needs: `plan` is verified.
+inline Plan sharded(Plan plan, const std::vector<std::int64_t>& weights) {
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    PlanBucket& bucket = plan.buckets[b];
+    if (!is_reduced(plan, bucket) || bucket.flow >= 0) continue;
+    bucket.parts = parts_of(bucket.elements(), ranks_of(plan, bucket).size(), weights, b);
+  }
+  for (Program& program : plan.programs) shard_program(plan, program);
+  std::vector<Expectation> expect;
+  for (const std::string& name : expectation_names(plan)) {
+    const Expectation* const had = find_expectation(plan, name);
+    expect.push_back({name, had == nullptr ? 1 : had->value, std::string(expectation_unit(name))});
+  }
+  plan.expect = std::move(expect);
+  const Status status = verify_plan(plan);
+  AGPCS_CHECK(status.ok(), "{}\n{}", status.message(), print_plan(plan));
+  return plan;
+}
+
+}  // namespace agpcs::testing
