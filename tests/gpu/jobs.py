@@ -35,7 +35,7 @@ hosts:
     interconnect: {{kind: pcie, bandwidth: 12GB/s, latency: 5us}}
     nic: {{bandwidth: 1GB/s, latency: 10us}}
 network: {{topology: switch}}
-training: {{batch: {batch}, optimizer: {{kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 1e-4}}}}
+training: {{batch: {batch}, optimizer: {{kind: sgd, learning_rate: {rate}, momentum: 0.9, weight_decay: 1e-4}}}}
 """
 ANY_KIND = "memory: 8GB, memory_bandwidth: 500GB/s, peak: {fp32: 10TFLOPS}, launch_overhead: 5us"
 # Two processes on one device, of which the second is called four times as fast: the plan gives it most of the samples, and
@@ -50,6 +50,11 @@ hosts:
     interconnect: {kind: tcp, bandwidth: 2GB/s, latency: 1us}
 training: {batch: 256, loss: softmax_cross_entropy, optimizer: {kind: sgd, momentum: 0.9}}
 """
+
+
+def cluster_of(count, batch, kind=ANY_KIND, rate=0.05):
+    """The text of a cluster file: so many equal devices of one host."""
+    return CLUSTER.format(count=count, batch=batch, kind=kind, rate=rate)
 
 
 class Job:
@@ -128,7 +133,7 @@ class Alone:
 
         def train():
             path = work.machine.model(model)
-            plan = compile_plan(work, name, path, CLUSTER.format(kind=ANY_KIND, count=1, batch=batch), "--layout", "a/0",
+            plan = compile_plan(work, name, path, cluster_of(1, batch), "--layout", "a/0",
                                 "--micro-batches", micro_batches)["plan"]
             options = ["--save-parameters", folder, *([] if work.machine.rehearsal else ["--cuda-graph", "off"])]
             return run_job(work, plan, path, options=options, environment=EXACT).losses
@@ -152,7 +157,7 @@ def equality(work):
 
             def train():
                 devices = len(re.findall(r"a/", layout))
-                plan = pathlib.Path(compile_plan(work, key, path, CLUSTER.format(kind=ANY_KIND, count=devices, batch=batch),
+                plan = pathlib.Path(compile_plan(work, key, path, cluster_of(devices, batch),
                                                  "--layout", layout, "--micro-batches", micro_batches)["plan"])
                 if recompute:
                     plan.write_text(plan.read_text().replace("recompute=no", "recompute=yes"))
@@ -223,7 +228,7 @@ def harmed(work, plan, model, number):
 def lost_rank(work):
     """A rank that is killed, and one that is stopped: the others end within the limits, and say which one it was."""
     model = work.machine.model("conv")
-    plan = compile_plan(work, "pair", model, CLUSTER.format(kind=ANY_KIND, count=2, batch=8), "--layout", "a/0,a/1")["plan"]
+    plan = compile_plan(work, "pair", model, cluster_of(2, 8), "--layout", "a/0,a/1")["plan"]
     for what, number, limit in (("killed", signal.SIGKILL, LIMIT), ("stopped", signal.SIGSTOP, LIMIT + STALL_LIMIT)):
         seconds, code, said = harmed(work, plan, model, number)
         line = next((line for line in said.splitlines() if "rank 1" in line), "")

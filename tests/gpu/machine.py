@@ -29,7 +29,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "gpu
 def said(*command):
     """What a command prints; None where it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -50,7 +50,7 @@ PARTS = (
          least=30),
     Part("predictions", "Predicted steps and peak memory beside measured ones, on one rank and on parts of the device",
          predictions.predictions, ONE, limit=590, least=60),
-    Part("replay", "What replaying adds to NCCL's own calls, and to a CUDA graph of them", predictions.replay, ONE),
+    Part("replay", "What replaying adds to NCCL's own calls, and to a CUDA graph of them", predictions.replay, RANKS),
     Part("executor", "The executor beside PyTorch, eager and compiled", predictions.executor, (*ONE, "torch"), least=60),
     Part("faults", "A rank that is killed or stopped ends the job within the limits", jobs.lost_rank, RANKS, limit=240,
          least=30),

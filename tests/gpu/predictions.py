@@ -9,7 +9,7 @@ import shutil
 import statistics
 import subprocess
 
-from jobs import CLUSTER, compile_plan, graph_of, run_job
+from jobs import cluster_of, compile_plan, graph_of, run_job
 from work import CannotRun
 
 # Model, and two numbers of samples a step.
@@ -17,6 +17,7 @@ MODELS = {"resnet50": (32, 128), "bert_base": (8, 32), "gpt2": (4, 16)}
 SMALL_MODELS = {"conv": (8, 16), "bert": (8, 16)}  # of a rehearsal
 SHARES = (100, 50)  # percent of the device's threads
 STEPS = 30
+RATE = 1e-4  # fresh weights of large models must not diverge
 
 
 def models(work):
@@ -78,7 +79,7 @@ def profile(work):
 def measured(work, name, batch, path, environment):
     """Predicted and measured seconds and bytes of a plan for one device with this profile."""
     memory = f"{work.machine.gpus[0]['memory']}MiB" if work.machine.gpus else "4GB"
-    cluster = CLUSTER.format(kind=f"memory: {memory}, profile: {path}", count=1, batch=batch)
+    cluster = cluster_of(1, batch, f"memory: {memory}, profile: {path}", rate=RATE)
     planned = compile_plan(work, f"{name}-{batch}-{path.stem}", work.machine.model(name), cluster, "--seeder",
                            "data_parallel", "--refiner", "none", "--micro-batches", 1)
     job = run_job(work, planned["plan"], work.machine.model(name), STEPS, environment=environment)
@@ -164,8 +165,7 @@ def replay(work):
     path = work.machine.program(f"tests/{program}")
     if path is None:
         raise CannotRun(f"{program} is not built")
-    ranks = 2 if work.machine.shares() or len(work.machine.gpus) > 1 else 1
-    said = work.need([path, "--ranks", ranks, *(["--divide", 1000] if work.machine.rehearsal else [])])
+    said = work.need([path, *(["--divide", 1000] if work.machine.rehearsal else [])])
     for row in map(json.loads, filter(lambda line: line.startswith("{"), said.splitlines())):
         work.row("Steps", **row)
         work.figure(f"added to raw NCCL, {row['buckets']}", row["added_us_an_operation"], "us an operation", "<= 5")
