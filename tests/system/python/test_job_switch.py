@@ -173,6 +173,12 @@ def by_kinds(rank, plain, plan):
             Training(Mlp, plan, lambda parameters: kind([parameter for _, parameter in parameters]))
         except agpcs.Error as error:
             said.append(str(error))
+    model = build(Mlp)
+    model.layers[0].weight.data = model.layers[0].weight.data.t().contiguous().t()
+    try:
+        job_of(Mlp, plan, model)
+    except agpcs.Error as error:
+        said.append(str(error))
     return losses, said
 
 
@@ -372,9 +378,10 @@ class Switch(unittest.TestCase):
                 self.assertEqual(len(found), 4)
                 for a, b in zip(found, wanted):
                     self.assertLess(abs(a - b), SAME * abs(b), f"{name}: {found}\n{wanted}")
-            for said, name in zip(result[1], ("Adam", "LBFGS"), strict=True):
+            for said, name in zip(result[1][:2], ("Adam", "LBFGS"), strict=True):
                 self.assertRegex(said, rf"^the plan divides the optimizer's state, and [a-z_.]+\.{name} may need all of a parameter")
                 self.assertTrue(said.endswith("\n  hint: agpcs.plan(..., without=['state'])"), said)
+            self.assertIn("the parameter 'layers.0.weight' is not contiguous: its strides are (1, 16)\n  hint: ", result[1][2])
 
     def test_divided_state_with_gradients_that_travel_rounded(self):
         plain = plan_of(Mlp, UNEVEN, 1, all_reduce="ring", wire_type="bf16")
