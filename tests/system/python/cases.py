@@ -3,8 +3,10 @@
 
 import functools
 import io
+import itertools
 import multiprocessing
 import pathlib
+import re
 import sys
 import tempfile
 import traceback
@@ -176,3 +178,26 @@ def wrapped(module, plan=None, hook=None, **options):
     state, function = agpcs.torch.plan_hook(plan, **(hook or {}))
     ddp.register_comm_hook(state, function)
     return ddp, state
+
+
+def divided(plan, *weights):
+    """The plan with the optimizer's state of all buckets that several ranks hold divided by these weights of its ranks."""
+    lines = plan.text.splitlines()
+    for group in plan.groups:
+        if len(group.ranks) == 1:
+            continue
+        own = [weights[rank] for rank in group.ranks]
+        parts = [sum(group.elements) * weight // sum(own) for weight in own]
+        parts[own.index(max(own))] += sum(group.elements) - sum(parts)
+        name, runs = group.name, [(part, len(list(same))) for part, same in itertools.groupby(parts)]
+        said = ",".join(f"{part}x{count}" if count > 1 else str(part) for part, count in runs)
+        lines = [line.replace(" gradients=", f" state=optimizer parts={said} gradients=")
+                 if line.startswith(f"bucket {name} ") else re.sub(rf"\ball_reduce([ :]){name}\b", rf"reduce_scatter\1{name}", line)
+                 for line in lines]
+    text, scattered = [], []  # what the program scatters
+    for line in lines:
+        scattered = [] if line.startswith("program ") else scattered + re.findall("^  reduce_scatter (b[0-9]+)", line)
+        text.append(line)
+        if line.startswith("  update"):
+            text += [f"  all_gather {name} after=update" for name in scattered]
+    return agpcs.Plan("\n".join(text) + "\n", made_from=plan._made_from)

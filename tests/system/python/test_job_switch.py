@@ -3,6 +3,7 @@
 """agpcs.torch.Job: another plan between two steps, beside one process that knows of no plan."""
 
 import contextlib
+import functools
 import io
 import json
 import multiprocessing
@@ -13,8 +14,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from cases import LIMIT, build, on_ranks
-from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, plan_of
+from cases import LIMIT, build, divided, on_ranks
+from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, job_of, plan_of
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from torch import nn
 
 import agpcs
 import agpcs.torch
+from agpcs._job.memory import state_bytes
 from agpcs._job.replan import Replanning, plan_on
 from agpcs._job.step import Player
 from agpcs._torch_watch import Change
@@ -34,6 +36,7 @@ ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replac
     "momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
 CALM, SLOW, SLOWER = 60, 400, 100  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
 UNEVEN = "a/0:3,b/0:1"  # one stage of two replicas
+THREE = "a/0:5,a/1:3,b/0:2"
 
 
 class Normed(Mlp):
@@ -89,7 +92,7 @@ class Training:
 
     def __init__(self, kind, plan, optimizer_of, **options):
         self.kind, self.model = kind, build(kind)
-        self.job = agpcs.torch.Job(self.model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0], **options)
+        self.job = job_of(kind, plan, self.model, optimizer_of, **options)
         self.rate, self.losses, self.held = rate_of(self.job.optimizer), [], []
 
     def train(self, steps=EACH):
@@ -114,6 +117,69 @@ def switching(rank, kind, plans, optimizer_of, max_norm):
         training.train()
         stayed += [p is before[name] for name, p in training.model.named_parameters() if not p.is_meta and name in before]
     return training.losses, training.held, training.state(), all(stayed)
+
+
+def dividing(rank, plan, others, optimizer_of, path):
+    """Losses of a job that saves a checkpoint and goes on, those of jobs by other plans that go on from it, the next from
+    what the one before has saved; the final states; and the elements of which this rank kept a state by each plan."""
+    results = []
+    for number, plan in enumerate((plan, *others)):
+        training = Training(Mlp, plan, optimizer_of, max_norm=0.5)
+        if number > 0:
+            training.rate.load_state_dict(training.job.load(f"{path}-{number - 1}"))
+            training.losses += results[-1][0][:EACH]
+        else:
+            training.train()
+        training.job.save(f"{path}-{number}", extra=training.rate.state_dict())
+        training.train()
+        kept = [value.numel() for state in training.job.optimizer.state.values() for key, value in state.items() if key != "step"]
+        results.append((training.losses, training.state(), sum(kept), state_bytes(training.job.optimizer)))
+    return results
+
+
+def rounded(rank, *plans):
+    """Losses by each plan."""
+    results = []
+    for plan in plans:
+        training = Training(Mlp, plan, adamw)
+        training.train()
+        results.append(training.losses)
+    return results
+
+
+class Adam(torch.optim.Adam):
+    """Who knows what it does."""
+
+
+KINDS = {"RMSprop": {"momentum": 0.9, "centered": True}, "Adam": {"amsgrad": True}, "Adagrad": {"initial_accumulator_value": 0.1},
+         "SGD": {}, "NAdam": {}, "RAdam": {}, "Adadelta": {}, "Adamax": {}, "ASGD": {"t0": 1, "lambd": 0.1}, "Rprop": {}}
+
+
+def by_kinds(rank, plain, plan):
+    """By the class of the optimizer, losses by a plan and those of a job that switches to it and back; what a job says of
+    other classes."""
+    losses, said = {}, []
+    for name, options in KINDS.items():
+        kind = functools.partial(getattr(torch.optim, name), lr=0.01, **options)
+        whole, divided = Training(Mlp, plain, kind), Training(Mlp, plain, kind)
+        whole.train(4)
+        divided.train(1)
+        for other, steps in ((plan, 2), (plain, 1)):
+            divided.job.switch(other)
+            divided.train(steps)
+        losses[name] = whole.losses, divided.losses
+    for kind in (Adam, torch.optim.LBFGS):
+        try:
+            Training(Mlp, plan, lambda parameters: kind([parameter for _, parameter in parameters]))
+        except agpcs.Error as error:
+            said.append(str(error))
+    model = build(Mlp)
+    model.layers[0].weight.data = model.layers[0].weight.data.t().contiguous().t()
+    try:
+        job_of(Mlp, plan, model)
+    except agpcs.Error as error:
+        said.append(str(error))
+    return losses, said
 
 
 def refusing(rank, kind, plan, others, after):
@@ -282,6 +348,47 @@ class Switch(unittest.TestCase):
                  plan_of(TiedHead, "a/0:1,a/1:1|b/0:3,b/1:1", cluster=SLOW_A)]
         held = self.check(TiedHead, plans, sgd, max_norm=0.5)
         self.assertEqual([names[0] == names[1] for names in zip(*held)], [True, False, True])
+
+    def test_of_divided_state(self):
+        plain = plan_of(Mlp, THREE, 1, all_reduce="ring")
+        plans = [divided(plain, 5, 3, 0), divided(plain, 1, 0, 2), plain, divided(plain, 0, 1, 0)]
+        self.check(Mlp, plans, adamw, max_norm=0.5)
+        stages = plan_of(TiedHead, TWO_BY_TWO, all_reduce="ring")
+        self.check(TiedHead, [divided(stages, 3, 1, 0, 2), plan_of(TiedHead, FOUR, 5), divided(stages, 1, 1, 1, 1)], sgd, max_norm=0.5)
+
+    def test_checkpoints_of_divided_state_are_those_of_whole_state(self):
+        plain = plan_of(Mlp, THREE, 1, all_reduce="ring")
+        plans, all_elements = [divided(plain, 5, 3, 0), plain, divided(plain, 1, 0, 2)], sum(sum(g.elements) for g in plain.groups)
+        for optimizer_of, values in ((adamw, 2), (sgd, 1)):
+            (losses, final), = on_ranks(by_one_process, Mlp, optimizer_of, 2 * EACH, ((0, BATCH),), 0.5, ranks=1)
+            with tempfile.TemporaryDirectory() as folder:
+                results = on_ranks(dividing, plans[0], plans[1:], optimizer_of, f"{folder}/step", ranks=3)
+            for rank, result in enumerate(results):
+                self.assertNotIsInstance(result[0], str, result)
+                for plan, (found, state, kept, memory) in zip(plans, result):
+                    self.assert_same(found, losses, state, final)
+                    owned = sum(group.parts[rank] for group in plan.groups) if plan.groups[0].parts else all_elements
+                    self.assertEqual((kept, memory), (values * owned, 4 * values * owned))
+
+    def test_divided_state_of_each_kind_of_optimizer(self):
+        plain = plan_of(Mlp, UNEVEN, 1, all_reduce="ring")
+        for rank, result in enumerate(on_ranks(by_kinds, plain, divided(plain, 5, 3))):
+            self.assertNotIsInstance(result[0], str, result)
+            for name, (found, wanted) in result[0].items():
+                self.assertEqual(len(found), 4)
+                for a, b in zip(found, wanted):
+                    self.assertLess(abs(a - b), SAME * abs(b), f"{name}: {found}\n{wanted}")
+            for said, name in zip(result[1][:2], ("Adam", "LBFGS"), strict=True):
+                self.assertRegex(said, rf"^the plan divides the optimizer's state, and [a-z_.]+\.{name} may need all of a parameter")
+                self.assertTrue(said.endswith("\n  hint: agpcs.plan(..., without=['state'])"), said)
+            self.assertIn("the parameter 'layers.0.weight' is not contiguous: its strides are (1, 16)\n  hint: ", result[1][2])
+
+    def test_divided_state_with_gradients_that_travel_rounded(self):
+        plain = plan_of(Mlp, UNEVEN, 1, all_reduce="ring", wire_type="bf16")
+        exact = plan_of(Mlp, UNEVEN, 1, all_reduce="ring")
+        for found, wanted, others in on_ranks(rounded, divided(plain, 5, 3), plain, exact):
+            self.assertEqual(found, wanted)
+            self.assertNotEqual(found, others)
 
     def test_is_whole_or_not_at_all(self):
         plan, after = plan_of(Normed, TWO), plan_of(Normed, TWO, cluster=SLOW_A)

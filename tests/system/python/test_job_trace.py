@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from cases import ROOT, on_ranks
+from cases import ROOT, divided, on_ranks
 from test_job import CLUSTER, FOUR, NEWER, TWO_BY_TWO, Mlp, TiedHead, UNet, batches, exported, job_of, plan_of
 
 import agpcs
@@ -77,7 +77,8 @@ class Traces(unittest.TestCase):
         return trace, said.getvalue()
 
     def compare(self, kind, layout, other):
-        plan, other = plan_of(kind, layout), plan_of(kind, other, 2)
+        plan = layout if isinstance(layout, agpcs.Plan) else plan_of(kind, layout)
+        other = plan_of(kind, other, 2)
         results = on_ranks(traced, kind, plan, other, str(self.folder), ranks=4)
         for rank, result in enumerate(results):
             self.assertEqual(len(result), 3, result)
@@ -114,6 +115,9 @@ class Traces(unittest.TestCase):
         self.assertTrue(said.startswith(f"medians of 1 step up to step {STEPS}\n"), said)
         refused = self.run_plan("drift", self.folder / "model.plan", self.folder / "later.json")
         self.assertIn("the trace is of another plan", refused.stderr)
+
+    def test_of_divided_state(self):
+        self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1), FOUR)
 
     def test_of_skips_and_of_shared_parameters(self):
         self.compare(UNet, FOUR, TWO_BY_TWO)

@@ -24,6 +24,7 @@ from agpcs._job.links import Cut, Shares
 from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits, memory_of
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
+from agpcs._job.owned import divide
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.split import split
@@ -135,9 +136,12 @@ class Job:
         every = memory_of(plan, self._exported.file, cluster)
         return None if every is None else every[dist.get_rank()]
 
-    def _made_optimizer(self, trained, data, memory):
-        """What `optimizer_fn` makes, if there is memory for its state."""
+    def _made_optimizer(self, role, trained, data, memory):
+        """What `optimizer_fn` makes, with what the rank owns by `role`, if there is memory for its state."""
+        role.own(trained)
         optimizer = self._optimizer_fn(trained) if trained else None
+        if any(name in role.slices for name, _ in trained):
+            divide(optimizer, trained, role.owned, role.slices, role.rank)
         check_fits(memory, data["training"]["optimizer"]["kind"], optimizer)
         return optimizer
 
@@ -170,18 +174,18 @@ class Job:
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         trained = role.trained(self._model)
-        optimizer = together("begin", lambda: self._made_optimizer(trained, data, memory))
+        optimizer = together("begin", lambda: self._made_optimizer(role, trained, data, memory))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
-        self._take(data, role, own, optimizer, trained)
+        self._take(data, role, own, optimizer)
 
-    def _take(self, data, role, own, optimizer, trained):
+    def _take(self, data, role, own, optimizer):
         """Trains by a role from now on, of which `own` is this rank's Stage."""
         self.plan, self._data, self._role = role.plan, data, role
         self.stage: str = role.stage  #: of this rank
         self.optimizer: torch.optim.Optimizer | None = optimizer
-        self._checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
+        self._checkpoints = Checkpoints(self._model, self._state, optimizer, role, self.scaler)
         self._wanted = own.inputs
-        self._update.take(optimizer, role.counted(trained))
+        self._update.take(optimizer, role.counted())
         self._mean_loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device)
         loss = self._mean_loss.part if role.number == self._exported.graph.loss_stage else None
         buckets = role.buckets(self._model)
@@ -290,15 +294,15 @@ class Job:
             take_back = install(self._state, self._model, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
             trained = after.trained(self._model)
-            optimizer = self._made_optimizer(trained, data, memory)
+            optimizer = self._made_optimizer(after, trained, data, memory)
             check_schedule(self.optimizer, optimizer)
-            checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
-            fill(checkpoints, trained, optimizer, found, told)
-            return whole[after.number], trained, optimizer
+            checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler)
+            fill(checkpoints, after.owned, found, told)
+            return whole[after.number], optimizer
 
         try:
             found, told = moved(self._model, before, after, self._checkpoints, self._device)
-            own, trained, optimizer = together("switch", prepared)
+            own, optimizer = together("switch", prepared)
         except Exception:
             if take_back is not None:
                 take_back()
@@ -311,7 +315,7 @@ class Job:
                 self._model.get_buffer(name).copy_(found[name, None])
         self._state.own_by({**self._unused, **after.owners})
         self._state.release(after.released() & set(before.parameters))
-        self._take(data, after, own, adopted(self.optimizer, optimizer), trained)
+        self._take(data, after, own, adopted(self.optimizer, optimizer))
 
     def write_trace(self, path: Path, *, cluster: Path | None = None) -> None:
         """Writes one of the last 64 steps by the plan as all ranks measured it, the one whose length is nearest to the

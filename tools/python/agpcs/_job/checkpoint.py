@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._job.owned import cut, whole_states
 from agpcs._job.together import together
 
 _OWN_FILES = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp")
@@ -24,12 +25,12 @@ _NOT_SETTINGS = ("params", "param_names")
 
 
 class Checkpoints:
-    """`state` is the ModuleState, `optimizer` that of this rank or None, `trained` its (name, parameter)."""
+    """`state` is the ModuleState of `model`, `optimizer` that of this rank or None, with what the Role `role` owns."""
 
-    def __init__(self, state, optimizer, trained, scaler):
-        self._state, self._optimizer, self._scaler = state, optimizer, scaler
-        self._names = {id(parameter): name for name, parameter in trained}
-        self._trained = {name for name, _ in trained}
+    def __init__(self, model, state, optimizer, role, scaler):
+        self._model, self._state, self._optimizer, self._role, self._scaler = model, state, optimizer, role, scaler
+        self._names = {id(tensor): name for name, tensor in role.owned.items()}
+        self._trained = set(role.owned)
         self._half_read = None  # the folder whose reading failed half way; None: the job's state is whole
         self._prefixes = tuple(f"{what}.{name}." for what in ("state", "param_groups") for name in self._trained)
 
@@ -68,11 +69,12 @@ class Checkpoints:
     def _of_optimizer(self):
         if self._optimizer is None:
             return {"optim": {}, "optimizers": {}}
-        flat, kinds = {}, {}
-        for name, (state, settings) in self.by_parameter().items():
-            if self._state.is_owned(name):
+        flat, kinds, by_parameter = {}, {}, self.by_parameter()
+        whole = whole_states(by_parameter, self._role, self._model)
+        for name, (state, settings) in by_parameter.items():
+            if self._role.tells(name):
                 kinds[name] = self.kind
-                flat.update((f"state.{name}.{key}", value) for key, value in state.items())
+                flat.update((f"state.{name}.{key}", whole.get((name, key), value)) for key, value in state.items())
                 flat.update((f"param_groups.{name}.{key}", value) for key, value in settings.items())
         return {"optim": flat, "optimizers": kinds}
 
@@ -133,7 +135,7 @@ class Checkpoints:
         return extra
 
     def take(self, by_parameter, where):
-        """Gives the optimizer what `by_parameter` of the `where` has."""
+        """Gives the optimizer what `by_parameter` of the `where` has: of whole parameters, or of what it owns."""
         if self._optimizer is None:
             return
         packed, names = self._optimizer.state_dict(), self._in_order()
@@ -146,10 +148,13 @@ class Checkpoints:
                 if repr(settings) != repr(of_each[0]):
                     raise PlanMismatch(f"'{names[group['params'][0]]}' and '{names[i]}' are in one group of the optimizer, and "
                                        f"the {where} has {of_each[0]} and {settings} for them")
-                packed["state"][i] = by_parameter[names[i]][0]
+                packed["state"][i] = {key: self._own(names[i], key, value) for key, value in by_parameter[names[i]][0].items()}
             group.update(of_each[0] if of_each else {})
         packed["state"] = {i: state for i, state in packed["state"].items() if state}
         self._optimizer.load_state_dict(packed)
+
+    def _own(self, name, key, value):
+        return cut(value, key, self._role.owned[name], self._role.slices.get(name, ()), self._role.rank)
 
 
 def _loaded(folder, wanted, places):

@@ -7,12 +7,14 @@ old and its new stage. Until all ranks have all that they need, each keeps what 
 
 from __future__ import annotations
 
+import math
 import typing
 
 import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.owned import Slice, of_elements
 from agpcs._job.together import gathered, together
 
 # Of a plan's training: what makes a step another one.
@@ -54,12 +56,13 @@ def _tensors_of(model, role, checkpoints):
     for name, (state, settings) in checkpoints.by_parameter().items():
         small = {}
         for key, value in state.items():
-            if isinstance(value, torch.Tensor) and value.numel() > 1:
+            divided = name in role.slices and of_elements(key, value)
+            if divided or isinstance(value, torch.Tensor) and value.numel() > 1:
                 found[name, key] = value
-                small[key] = Item(name, key, tuple(value.shape), value.dtype)
+                small[key] = Item(name, key, tuple(_get(model, name).shape if divided else value.shape), value.dtype)
             else:
                 small[key] = _Small(value.cpu() if isinstance(value, torch.Tensor) else value)
-        if role.owners[name] == role.rank:
+        if role.tells(name):
             told[name] = checkpoints.kind, small, settings
     return found, told
 
@@ -70,38 +73,64 @@ def _get(model, name):
 
 
 def _messages(model, before, after, told):
-    """(item, sender, receiver) of all that moves, in the same order on every rank."""
+    """(item, the Slice that a rank needs of it, the Slices that make it up) of all that moves, in the same order on every
+    rank."""
     for name in sorted(after.holders):
         own = _get(model, name)
         parameter = isinstance(own, torch.nn.Parameter)
         # The replicas of a stage have the same parameters. Of buffers that change, the owner's counts.
         senders = before.holders[name] if parameter else [before.owners[name]]
-        receivers = [rank for rank in after.holders[name] if rank not in senders]
         states = told[name][1].values() if name in told else ()
         for item in (Item(name, None, tuple(own.shape), own.dtype), *(one for one in states if isinstance(one, Item))):
-            for number, receiver in enumerate(receivers):
-                yield item, senders[number % len(senders)], receiver
+            of_state, elements = item.key is not None, math.prod(item.shape)
+            needs = [Slice(rank, 0, elements) for rank in after.holders[name]]
+            if of_state:
+                needs = after.slices.get(name, needs)
+            if of_state and name in before.slices:
+                for need in needs:
+                    yield item, need, _overlaps(need, before.slices[name])
+                continue
+            for number, need in enumerate(need for need in needs if need.rank not in senders):
+                yield item, need, [Slice(senders[number % len(senders)], need.begin, need.end)]
+
+
+def _overlaps(need, slices):
+    every = [Slice(one.rank, max(one.begin, need.begin), min(one.end, need.end)) for one in slices]
+    return [one for one in every if one.begin < one.end]
 
 
 def moved(model, before, after, checkpoints, device):
     """Sends what ranks need by the role `after`. Returns (tensors by (name, key), the optimizers' (kind, small states and
-    items, settings) by name). Changes nothing."""
+    items, settings) by name). Of a state that ranks divide, a tensor has what the rank will own, or the whole parameter's.
+    Changes nothing."""
     found, told = _tensors_of(model, before, checkpoints)
     told = {name: what for of_rank in gathered(told) for name, what in of_rank.items()}
-    messages = list(_messages(model, before, after, told))
+    messages, rank = list(_messages(model, before, after, told)), before.rank
     room = together("switch", lambda: {
-        item: torch.empty(item.shape, dtype=item.dtype, device=device)
-        for item, _, receiver in messages if receiver == before.rank})
+        item: torch.empty(need.end - need.begin, dtype=item.dtype, device=device)
+        for item, need, _ in messages if need.rank == rank})
     operations, kept = [], []
-    for item, sender, receiver in messages:
-        if before.rank == sender:
-            kept.append(found[item.name, item.key].to(device).contiguous())
-            operations.append(dist.P2POp(dist.isend, kept[-1], receiver))
-        elif before.rank == receiver:
-            operations.append(dist.P2POp(dist.irecv, room[item], sender))
+    for item, need, parts in messages:
+        for part in parts:
+            if need.rank == rank:
+                into = room[item][part.begin - need.begin:part.end - need.begin]
+            if part.rank == rank:
+                # Of a divided state, this rank has its own slice.
+                of_state = before.slices.get(item.name, ()) if item.key is not None else ()
+                first = next((one.begin for one in of_state if one.rank == rank), 0)
+                values = found[item.name, item.key].reshape(-1)[part.begin - first:part.end - first]
+                if need.rank == rank:
+                    into.copy_(values)
+                    continue
+                kept.append(values.to(device).contiguous())
+                operations.append(dist.P2POp(dist.isend, kept[-1], need.rank))
+            elif need.rank == rank:
+                operations.append(dist.P2POp(dist.irecv, into, part.rank))
     for work in dist.batch_isend_irecv(operations) if operations else ():
         work.wait()
-    found.update({(item.name, item.key): tensor for item, tensor in room.items()})
+    for item, tensor in room.items():
+        whole = tensor.numel() == math.prod(item.shape)
+        found[item.name, item.key] = tensor.view(item.shape) if whole else tensor
     return found, told
 
 
@@ -117,9 +146,9 @@ def _is_new(model, before, name):
     return _get(model, name).is_meta
 
 
-def fill(checkpoints, trained, optimizer, found, told):
-    """Gives a new optimizer the states and settings that its parameters had."""
-    named = {name: told[name] for name, _ in trained if name in told}
+def fill(checkpoints, owned, found, told):
+    """Gives a new optimizer, which has the names in `owned`, the states and settings that its parameters had."""
+    named = {name: told[name] for name in owned if name in told}
     checkpoints.check_kinds({name: kind for name, (kind, _, _) in named.items()}, "job")
     checkpoints.take({name: ({key: found[name, key] if isinstance(what, Item) else what.value for key, what in small.items()},
                              settings)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from agpcs._job.links import Links, Shares
-from agpcs._job.step import Bucket
+from agpcs._job.owned import owned_of, slices_of
+from agpcs._job.step import Bucket, ShardedBucket
 from agpcs._torch_groups import WIRE_TYPES
 
 
@@ -30,6 +31,8 @@ class Role:
             for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values())):
                 self.holders.setdefault(name, []).extend(ranks)
         self.owners = {name: ranks[0] for name, ranks in self.holders.items()}
+        self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
+        self.owned = {}  #: what this rank's optimizer has, by name: parameters, or slices of them
         self.links = Links(self.rank, cuts, self.shares, device)
         groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in self.shares.ranks]
         self.replicas = groups[self.number]  #: the process group of its stage; None: it is alone
@@ -51,16 +54,30 @@ class Role:
         found = [(name, model.get_parameter(name)) for name in self.parameters]
         return [(name, parameter) for name, parameter in found if parameter.requires_grad]
 
-    def counted(self, trained):
-        """The parameters among `trained` that this rank owns."""
-        return [parameter for name, parameter in trained if self.owners[name] == self.rank]
+    def own(self, trained):
+        """Notes as `owned` what this rank's optimizer has of `trained`."""
+        self.owned = owned_of(trained, self.slices, self.rank)
+
+    def counted(self):
+        """Of what it owns, that which counts here: over all ranks, each element counts once."""
+        return [tensor for name, tensor in self.owned.items() if name in self.slices or self.owners[name] == self.rank]
+
+    def tells(self, name):
+        """Whether this rank is the one that tells of a parameter's state in the optimizer."""
+        return (self.slices[name][0].rank if name in self.slices else self.owners[name]) == self.rank
 
     def buckets(self, model):
         training = self._data["training"]
         wire_type = WIRE_TYPES.get(training.get("wire_type", training["precision"]))
-        return [Bucket(group.name, [model.get_parameter(name) for name in group.parameters],
-                       self.sums.get(group.ranks, self.replicas), wire_type, bool(group.shared_with))
-                for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
+
+        def made(group):
+            parameters = [model.get_parameter(name) for name in group.parameters]
+            ranks = self.sums.get(group.ranks, self.replicas)
+            if group.parts and len(group.ranks) > 1:
+                return ShardedBucket(group, parameters, ranks, wire_type, self.owned, self.slices)
+            return Bucket(group.name, parameters, ranks, wire_type, bool(group.shared_with))
+
+        return [made(group) for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
 
     def program(self):
         """The lines of the plan's program for its stage: (word, what it waits for)."""

@@ -3,13 +3,14 @@
 
 A line waits for what the plan says that it waits for (`after`), and computes or begins a message. Sends, receives and
 collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
-All-reduces begin during the last backward pass, when their gradients are there, in the plan's order.
+All-reduces and reduce-scatters begin during the last backward pass, when their gradients are there, in the plan's order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from agpcs._job.links import Works
 
 _STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradient": "recv", "all_reduce": "collective",
-            "report": "collective"}
+            "reduce_scatter": "collective", "all_gather": "collective", "report": "collective"}
 
 
 class Bucket:
@@ -35,14 +36,14 @@ class Bucket:
         return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
 
     def begin(self):
-        """Begins to reduce. Returns the work; None: there is nothing."""
+        """Begins to reduce. Returns the works of it."""
         self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
         if not self._held:
-            return None
+            return []
         flat = torch.cat([parameter.grad.reshape(-1) for parameter in self._held])
         self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
         self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
-        return self._work
+        return [self._work]
 
     def wait(self):
         if self._work is None:
@@ -52,6 +53,76 @@ class Bucket:
         for parameter, part in zip(self._held, parts):
             parameter.grad.copy_(part.view_as(parameter))
         self._held, self._flat, self._work = [], None, None
+
+
+class ShardedBucket:
+    """Gradients of which each of the ranks gets the sums of its own part, and parameters of which it updates that part.
+
+    `owned` has this rank's slices of its parameters, by name; `slices` those of all ranks.
+    """
+
+    def __init__(self, group, parameters, process_group, wire_type, owned, slices):
+        self.name, self.parameters, self.shared = group.name, parameters, bool(group.shared_with)
+        self._group, self._wire_type = process_group, wire_type
+        ends = list(itertools.accumulate(group.parts))
+        self._parts = [(rank, end - part, end) for rank, part, end in zip(group.ranks, group.parts, ends) if part > 0]
+        first, self._owned = 0, []  # (parameter, its slice, begin and end of that in the bucket)
+        for name, parameter in zip(group.parameters, parameters):
+            for one in slices.get(name, ()):
+                if one.rank == dist.get_rank():
+                    self._owned.append((parameter, owned[name], first + one.begin, first + one.end))
+            first += parameter.numel()
+        self._flat, self._works = None, []
+        self.missing = 0  #: gradients that the last backward pass has not made yet
+
+    @property
+    def bytes(self):
+        """Of its gradients, as they travel."""
+        return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
+
+    @property
+    def gathered_bytes(self):
+        return sum(p.numel() * p.dtype.itemsize for p in self.parameters)
+
+    def begin(self):
+        """Begins to reduce. Returns the works of it."""
+        for _, own, _, _ in self._owned:
+            own.grad = None
+        if all(parameter.grad is None for parameter in self.parameters):
+            return []
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters])
+        self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
+        # Gloo has no reduce-scatter of unlike parts.
+        self._works = [dist.reduce(self._flat[begin:end], rank, group=self._group, async_op=True)
+                       for rank, begin, end in self._parts]
+        return list(self._works)
+
+    def wait(self):
+        for work in self._works:
+            work.wait()
+        if self._works:
+            for parameter, own, begin, end in self._owned:
+                own.grad = None if parameter.grad is None else self._flat[begin:end].to(own.dtype)
+            for parameter in self.parameters:
+                parameter.grad = None  # of this rank's rows alone
+        self._flat, self._works = None, []
+
+    def gather(self):
+        """Begins to give all ranks what each has updated."""
+        return _Gathering(self.parameters, self._parts, self._group)
+
+
+class _Gathering:
+    def __init__(self, parameters, parts, group):
+        self._parameters, self._flat = parameters, torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.works = [dist.broadcast(self._flat[begin:end], rank, group=group, async_op=True) for rank, begin, end in parts]
+
+    def wait(self):
+        for work in self.works:
+            work.wait()
+        with torch.no_grad():
+            for parameter, values in zip(self._parameters, self._flat.split([p.numel() for p in self._parameters])):
+                parameter.copy_(values.view_as(parameter))
 
 
 class Player:
@@ -68,8 +139,10 @@ class Player:
         self._forward_of = stage.module if compiled is False else torch.compile(
             stage.module, **({} if compiled is True else compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
-        # Of the program's all-reduces, in its order.
-        self._order = [word.partition(":")[2] for word, _ in self._program if word.startswith("all_reduce:")]
+        # The lines that reduce, by bucket, in the program's order.
+        self._lines = {word.partition(":")[2]: word for word, _ in self._program
+                       if word.startswith(("all_reduce:", "reduce_scatter:"))}
+        self._order = list(self._lines)
         self._last_backward = max((i for i, (word, _) in enumerate(self._program) if word.startswith("backward:")), default=-1)
         self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
@@ -182,13 +255,17 @@ class Player:
     def _begin_buckets(self, end):
         for name in self._order[self._begun:end]:
             mark = None if self._trace is None else self._trace.mark()
-            work = self._buckets[name].begin()
+            works = self._buckets[name].begin()
             self._reducing[name] = self._buckets[name]
             if self._trace is not None:
-                self._reducing[name] = self._trace.begun(f"all_reduce:{name}", self._buckets[name], mark)
-            if work is not None and self._watch is not None and self._watch.notes_reductions and not self._buckets[name].shared:
-                self._reductions.append(self._watch.begun(work))
+                self._reducing[name] = self._trace.begun(self._lines[name], self._buckets[name], mark)
+            self._note(self._buckets[name], works)
         self._begun = end
+
+    def _note(self, bucket, works):
+        """Lets the watch know of works that have just begun."""
+        if self._watch is not None and self._watch.notes_reductions and not bucket.shared:
+            self._reductions += map(self._watch.begun, works)
 
     def _send(self, word, name, k):
         if name in self._cuts:
@@ -219,6 +296,14 @@ class Player:
 
     def _all_reduce(self, word, name):
         self._works["collective"][word] = self._reducing.pop(name, self._buckets[name])  # it began with the last backward pass
+
+    def _reduce_scatter(self, word, name):
+        self._all_reduce(word, name)
+
+    def _all_gather(self, word, name):
+        gathering = self._buckets[name].gather()
+        self._note(self._buckets[name], gathering.works)
+        self._begin(word, gathering)
 
     def _update(self, word):
         self._updating.step()

@@ -23,10 +23,12 @@ from agpcs._torch_clock import Clock
 KEPT = 64  # steps
 _STREAMS = ("compute", "send", "recv", "collective")
 _STREAM_OF = {"forward": 0, "backward": 0, "update": 0, "send": 1, "send_gradient": 1, "recv": 2, "recv_gradient": 2,
-              "all_reduce": 3, "report": 3}
+              "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "report": 3}
 _COLOURS = {"forward": "thread_state_running", "backward": "thread_state_runnable", "update": "thread_state_iowait",
-            "all_reduce": "rail_response", "report": "rail_response"}
-_QUANTITIES = (("forward", "backward", "update"), ("all_reduce",), ("send", "send_gradient"))
+            "all_reduce": "rail_response", "reduce_scatter": "rail_response", "all_gather": "rail_response",
+            "report": "rail_response"}
+_REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather")
+_QUANTITIES = (("forward", "backward", "update"), _REDUCTIONS, ("send", "send_gradient"))
 
 
 class Event(typing.NamedTuple):
@@ -105,12 +107,13 @@ class _Later:
 def traffic(cuts, buckets, rank):
     """A function that returns, of a line, the bytes that it moves or reduces, and the ranks of which it receives."""
     cuts = {cut.name: cut for cut in cuts}
-    reduced = {bucket.name: bucket.bytes for bucket in buckets}
+    buckets = {bucket.name: bucket for bucket in buckets}
 
     def of(word):
         what, *name = word.split(":")
-        if what == "all_reduce":
-            return reduced[name[0]], ()
+        if what in _REDUCTIONS:
+            bucket = buckets[name[0]]
+            return bucket.gathered_bytes if what == "all_gather" else bucket.bytes, ()
         if len(name) != 2:
             return 0, ()
         back, receives, size, peers = what.endswith("_gradient"), what.startswith("recv"), 0, {}
@@ -136,7 +139,8 @@ def write(path, plan, recorder, of_lines, cluster, file):
     typical = statistics.median(lengths)
     chosen = [min(range(len(steps)), key=lambda i: abs(lengths[i] - typical)), first, typical]  # rank 0's counts
     dist.broadcast_object_list(chosen, 0)
-    shared = {f"all_reduce:{group.name}" for group in plan.groups if group.shared_with}  # the plan expects nothing of them
+    # The plan expects nothing of them.
+    shared = {f"{what}:{group.name}" for group in plan.groups if group.shared_with for what in _REDUCTIONS}
     medians = [statistics.median(sum(e.end - e.begin for e in step if e.word.partition(":")[0] in words and e.word not in shared)
                                  for step in steps) for words in _QUANTITIES]
     every = gathered((recorder.clock, medians, steps[chosen[0]]))
@@ -184,7 +188,7 @@ def _text(plan, every, chosen, steps, planned):
         for e in events:
             what, *of = e.word.split(":")
             stream = _STREAM_OF[what]
-            name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if of and what != "all_reduce" else [])]
+            name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if of and what not in _REDUCTIONS else [])]
             lines.append({"ph": "X", "name": " ".join(name), "cat": what, "cname": _COLOURS.get(what, "rail_load"),
                           "pid": rank * width, "tid": stream, "ts": e.begin, "dur": round(e.end - e.begin, 3)})
             if stream != 0 and what != "report":

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Divided state in agpcs.torch.Job: of the parameters of sharded buckets, the slices whose state each rank owns.
+
+A rank's optimizer has slices in the place of such parameters. A slice is flat, and lies in the memory of its parameter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import typing
+
+import torch
+import torch.distributed as dist
+
+from agpcs._errors import UsageError
+
+# Those that treat each element by itself, and what they keep of a parameter beside values of its elements.
+_ELEMENTWISE = tuple(getattr(torch.optim, name) for name in (
+    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Adamax", "ASGD", "Rprop"))
+_OF_ALL_ELEMENTS = ("step", "mu_product", "eta", "mu")
+
+
+class Slice(typing.NamedTuple):
+    """Flat elements of a tensor that a rank has."""
+
+    rank: int
+    begin: int
+    end: int
+
+
+def slices_of(groups):
+    """By name of each parameter in sharded buckets, its slices by the ranks that own them. None is empty."""
+    found = {}
+    for group in groups:
+        if not group.parts or len(group.ranks) == 1:
+            continue
+        ends, first = list(itertools.accumulate(group.parts)), 0
+        for name, elements in zip(group.parameters, group.elements):
+            every = [Slice(rank, max(end - part - first, 0), min(end - first, elements))
+                     for rank, part, end in zip(group.ranks, group.parts, ends)]
+            if elements > 0:
+                found[name] = [one for one in every if one.begin < one.end]
+            first += elements
+    return found
+
+
+def owned_of(trained, slices, rank):
+    """What the optimizer of a rank has, by name, of its (name, parameter): parameters, or the slices that it owns."""
+    found = {}
+    for name, parameter in trained:
+        if name not in slices:
+            found[name] = parameter
+        for own in slices.get(name, ()):
+            if not parameter.is_contiguous():
+                raise UsageError(f"the plan divides the optimizer's state, and the parameter '{name}' is not contiguous: its "
+                                 f"strides are {parameter.stride()}\n  hint: a module in torch.contiguous_format, or a plan of "
+                                 "agpcs.plan(..., without=['state'])")
+            if own.rank == rank:
+                found[name] = torch.nn.Parameter(parameter.detach().view(-1)[own.begin:own.end])
+    return found
+
+
+def divide(optimizer, trained, owned, slices, rank):
+    """Gives an optimizer, which was made for the (name, parameter) in `trained`, what its rank owns of them instead."""
+    if type(optimizer) not in _ELEMENTWISE:
+        kind = type(optimizer)
+        raise UsageError(
+            f"the plan divides the optimizer's state, and {kind.__module__}.{kind.__qualname__} may need all of a parameter at once: it is "
+            f"none of {', '.join(kind.__name__ for kind in _ELEMENTWISE)} of torch.optim\n"
+            "  hint: agpcs.plan(..., without=['state'])")
+    names = {id(parameter): name for name, parameter in trained}
+    for group in optimizer.param_groups:
+        kept = [i for i, parameter in enumerate(group["params"]) if names[id(parameter)] in owned]
+        if "param_names" in group:
+            group["param_names"] = [group["param_names"][i] for i in kept]
+        group["params"] = [owned[names[id(group["params"][i])]] for i in kept]
+    for parameter, state in list(optimizer.state.items()):  # Adagrad has some from the beginning
+        name = names[id(parameter)]
+        del optimizer.state[parameter]
+        if name in owned:
+            optimizer.state[owned[name]] = {key: cut(value, key, owned[name], slices.get(name, ()), rank)
+                                            for key, value in state.items()}
+
+
+def of_elements(key, value):
+    """Whether a state of an optimizer has a value for each element."""
+    return isinstance(value, torch.Tensor) and key not in _OF_ALL_ELEMENTS
+
+
+def cut(value, key, own, slices, rank):
+    """What an optimizer keeps of the tensor `own`, from what is kept of the whole parameter, or of `own` itself."""
+    part = next((one for one in slices if one.rank == rank), None)
+    if part is None or not of_elements(key, value):
+        return value
+    flat = value.reshape(-1)
+    return flat if flat.numel() == own.numel() else flat[part.begin:part.end].clone()
+
+
+def whole_states(by_parameter, role, model):
+    """The states of whole parameters, from those of slices, by (name, key): on the CPU of the first rank that has a slice
+    of the parameter. All ranks that have slices call it."""
+    operations, kept, found = [], [], {}
+    for name in sorted(set(by_parameter) & set(role.slices)):
+        first, *others = role.slices[name]
+        for key, value in sorted(by_parameter[name][0].items()):
+            if not of_elements(key, value):
+                continue
+            if role.rank == first.rank:
+                parts = [value, *(torch.empty(one.end - one.begin, dtype=value.dtype, device=value.device) for one in others)]
+                operations += [dist.P2POp(dist.irecv, part, one.rank) for part, one in zip(parts[1:], others)]
+                found[name, key] = parts
+            else:
+                kept.append(value.contiguous())
+                operations.append(dist.P2POp(dist.isend, kept[-1], first.rank))
+    for work in dist.batch_isend_irecv(operations) if operations else ():
+        work.wait()
+    return {(name, key): torch.cat([part.cpu() for part in parts]).view(model.get_parameter(name).shape)
+            for (name, key), parts in found.items()}
