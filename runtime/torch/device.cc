@@ -8,6 +8,7 @@
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #endif
 
 #include <utility>
@@ -43,6 +44,19 @@ Result<Accelerator> accelerator_of([[maybe_unused]] const std::string& device) {
   }
 #endif
   return Accelerator{};
+}
+
+std::int64_t peak_memory_of([[maybe_unused]] const std::string& device) {
+#ifdef AGPCS_TORCH_CUDA
+  const at::Device at_device(device);
+  if (at_device.is_cuda()) {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(at_device.index());
+    constexpr auto kOfAllPools =
+        static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return stats.allocated_bytes[kOfAllPools].peak;
+  }
+#endif
+  return 0;
 }
 
 Result<std::unique_ptr<DeviceMemory>> allocate_on(const std::string& device, std::int64_t bytes) {

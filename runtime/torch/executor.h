@@ -94,6 +94,10 @@ struct Accelerator {
 };
 Result<Accelerator> accelerator_of(const std::string& device);
 
+/// Returns the most bytes that LibTorch has had allocated on `device` at a time in this process; 0
+/// if that is a CPU. Needs: `accelerator_of` knows the device.
+std::int64_t peak_memory_of(const std::string& device);
+
 /// Gives the calling thread a CUDA stream of its own for what it computes on `device` from now on
 /// (NcclOptions::compute_stream), because the default stream cannot be recorded. Null: nothing is
 /// computed on streams. Error: kUnavailable, the device is missing.

@@ -235,7 +235,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   if (stop.after < 0) AGPCS_RETURN_IF_ERROR(validation.run(*trainer, transport, true));
   const Status kept = checkpoints.save(*trainer, transport, true, validation.best());
   if (!kept.ok()) return of_rank(kept);
-  if (reports) report.summary();
+  if (reports) report.summary(peak_memory_of(seat.device));
   const Status saved =
       save_learned(options, graph, trainer->plan(), trainer->next_step(), executor(), transport);
   if (!saved.ok()) return of_rank(saved);

@@ -249,7 +249,7 @@ void RunReport::saved(const std::string& folder, std::int64_t step, double secon
                << std::endl;
 }
 
-void RunReport::summary() {
+void RunReport::summary(std::int64_t peak_memory_bytes) {
   if (steps_ == 0) return;
   const double typical = seconds_.median();
   if (json_) {
@@ -257,6 +257,7 @@ void RunReport::summary() {
         {{"event", "summary"}, {"steps", steps_}, {"median_step_seconds", typical}}, typical);
     json["first_loss"] = first_loss_;
     json["last_loss"] = last_loss_;
+    if (peak_memory_bytes > 0) json["peak_memory_bytes"] = peak_memory_bytes;
     return print_line(console_, json);
   }
   console_.out << fmt::format(

@@ -44,7 +44,8 @@ class RunReport {
   void resumed(const std::string& folder, std::int64_t step);
   void validated(std::int64_t step, const Evaluation& evaluation, double seconds);
   void saved(const std::string& folder, std::int64_t step, double seconds, bool best);
-  void summary();
+  /// `peak_memory_bytes`: of the reporting rank's accelerator; 0: it computes on a CPU.
+  void summary(std::int64_t peak_memory_bytes);
 
  private:
   /// Returns how much longer `seconds` is than the plan expects, as a fraction of the expectation.
