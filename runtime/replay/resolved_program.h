@@ -31,14 +31,15 @@ struct ResolvedInstruction {
   /// For a computation, by Stream: the last instruction there that it waits for.
   std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
   /// For a message or collective: how many computations are done once it has all that it waits for.
-  /// An all_reduce or reduce_scatter also needs its bucket's gradients, which come during the last backward pass.
+  /// An all_reduce or reduce_scatter also needs its bucket's gradients, which come during the last
+  /// backward pass.
   std::size_t release = 0;
   std::vector<ResolvedTransfer> transfers;  ///< used by sends and receives
   AllReduce algorithm = AllReduce::kRing;
-  int flow = -1;      ///< used by an all_reduce by `kFlow`: index into Plan::flows
+  int flow = -1;                    ///< used by an all_reduce by `kFlow`: index into Plan::flows
   std::vector<std::int64_t> parts;  ///< used by reduce_scatter and all_gather
   int group = 0;                    ///< used by collectives
-  bool last = false;  ///< for a backward pass: it is the step's last
+  bool last = false;                ///< for a backward pass: it is the step's last
 };
 
 struct ResolvedProgram {
