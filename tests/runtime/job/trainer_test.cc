@@ -233,8 +233,11 @@ TEST_P(TrainerOver, MovesBetweenPlansThatDivideStateAndPlansThatDoNot) {
   const Plan whole = plan_of({{3, 1}, {1, 3}}, {});
   const Plan divided = plan_of({{3, 1}, {1, 3}}, {3, 0, 1});
   const Plan otherwise = plan_of({{4}, {1, 2, 1}}, {2, 1});
-  for (const auto& [before, after] : {std::pair(&whole, &otherwise), std::pair(&divided, &whole),
-                                      std::pair(&divided, &otherwise)}) {
+  std::vector<std::pair<const Plan*, const Plan*>> moves = {{&divided, &otherwise}};
+  if (GetParam().name == loopback_world().name) {  // one move shows that a transport carries parts
+    moves.insert(moves.end(), {{&whole, &otherwise}, {&divided, &whole}});
+  }
+  for (const auto& [before, after] : moves) {
     ScriptedReplanner replanner(*after);
     const Outcome outcome = train(*before, kSteps, &replanner);
     EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);

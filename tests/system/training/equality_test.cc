@@ -111,7 +111,7 @@ struct Division {
 
 // An update of a part is an update of its elements: only the order of sums differs.
 TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
-  Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
+  const Graph graph = testing::training_graph("tests/system/training/models/conv.onnx");
   for (const Optimization& optimization : kOptimizations) {
     if (std::string(optimization.name) == "sgd") continue;  // it remembers nothing
     Training training = testing::training_of(kBatch);
