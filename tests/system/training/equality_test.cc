@@ -109,21 +109,32 @@ struct Division {
   std::vector<std::int64_t> weights;
 };
 
+// The softmax of attention does not feel this bias: its gradient is rounding and nothing else,
+// which Adam makes large.
+void without_noise(Trained& trained) {
+  for (const char* layer : {"layer.0", "layer.1"}) {
+    const std::size_t erased = trained.values.erase(std::string(layer) + ".attention.key.bias");
+    ASSERT_EQ(erased, 1U) << layer;
+  }
+}
+
 // An update of a part is an update of its elements: only the order of sums differs.
 TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
-  const Graph graph = testing::training_graph("tests/system/training/models/conv.onnx");
+  const Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
   for (const Optimization& optimization : kOptimizations) {
     if (std::string(optimization.name) == "sgd") continue;  // it remembers nothing
     Training training = testing::training_of(kBatch);
     training.optimizer = optimization.optimizer;
     const Plan alone = testing::plan_with(graph, training, {{4}}, 2);
-    const Trained want = testing::train(graph, alone, kSteps, seeded());
+    Trained want = testing::train(graph, alone, kSteps, seeded());
+    without_noise(want);
     for (const Division& division :
          {Division{"uneven", {{2, 1, 1}}, {5, 3, 4}}, Division{"one owner", {{2, 2}}, {0, 1}},
           Division{"pipeline", {{3, 1}, {2, 2}}, {1, 4, 0}}}) {
       const Plan whole = testing::plan_with(graph, training, division.shares, 2);
       const Plan divided = testing::sharded(whole, division.weights);
-      const Trained got = testing::train(graph, divided, kSteps, seeded());
+      Trained got = testing::train(graph, divided, kSteps, seeded());
+      without_noise(got);
       SCOPED_TRACE(std::string(optimization.name) + ", " + division.name);
       testing::expect_equal_training(got, want, kTolerance);
     }
