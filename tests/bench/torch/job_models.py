@@ -40,8 +40,7 @@ def words(count, generator, tokens=TOKENS):
 
 class ResNet50(nn.Module):
     """torchvision's, with group norm in place of batch norm, a block of three convolutions for each of its four widths, and a
-    quarter of these. Blocks begin as their shortcut: otherwise rounding alone makes of whole batches and of their parts, in one
-    process, losses that differ by more than the tolerance."""
+    quarter of these. Blocks begin as their shortcut. docs/results/jobs.md says why it is not all 16 blocks."""
 
     RATE = 3e-3
 

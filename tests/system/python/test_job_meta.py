@@ -26,6 +26,7 @@ from torch.distributed import checkpoint
 
 import agpcs
 import agpcs.torch
+from agpcs import _agpcs
 from agpcs._job import weights as files
 from agpcs._job.memory import state_bytes
 
@@ -315,8 +316,10 @@ def begins(rank, jobs):
     said = []
     for plan, cluster in jobs:
         try:
-            job = agpcs.torch.Job(build(Mlp), plan, nn.functional.cross_entropy, torch.optim.AdamW, batches(Mlp, 1)[0],
-                                  cluster=cluster)
+            with mock.patch.object(_agpcs, "plan_command", wraps=_agpcs.plan_command) as command:
+                job = agpcs.torch.Job(build(Mlp), plan, nn.functional.cross_entropy, torch.optim.AdamW, batches(Mlp, 1)[0],
+                                      cluster=cluster)
+            assert command.call_count == (1 if cluster else 2), "the plan is read once, and again if its cluster file is another one"
             job.step(batches(Mlp, 1)[0])
             said.append(kept_by(job.optimizer))
         except agpcs.Error as error:
@@ -347,12 +350,16 @@ class Memory(unittest.TestCase):
         self.assertEqual([(of["capacity"], of["optimizer"]) for of in memory], [(2**30, 0)] * 2)
         most = needs.index(max(needs))
         self.assertNotEqual(*needs)
-        found = on_ranks(begins, [planned(needs[most]), planned(needs[most] - 1)])
+        changed, changed_file = planned(needs[most] - 2)
+        changed_file.write_text(file.read_text())
+        found = on_ranks(begins, [planned(needs[most]), planned(needs[most] - 1), (changed, changed_file), (changed, None)])
         text = (f"rank {most} needs {needs[most]} bytes of memory, and a/{most} has {needs[most] - 1}: the plan counts 0 bytes "
                 f"of state for sgd, and AdamW keeps {kept[most]}\n  hint: plan with the optimizer of the job, `training: "
                 "{optimizer: ...}` of the cluster file")
-        self.assertEqual(found[most], [kept[most], f"PlanMismatch: {text}"])
-        self.assertEqual(found[1 - most], [kept[1 - most], f"Error: rank {most} cannot begin: PlanMismatch: {text}"])
+        for rank, of_rank in enumerate(found):
+            other = "" if rank == most else f"Error: rank {most} cannot begin: "
+            self.assertEqual((of_rank[:2], of_rank[3]), ([kept[rank], f"{other}PlanMismatch: {text}"], kept[rank]))
+            self.assertRegex(of_rank[2], "^PlanMismatch: the plan is not for this cluster: .*sha256")
 
     def test_of_an_optimizer_is_what_it_has_after_a_step(self):
         for make in (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9), torch.optim.SGD, torch.optim.RMSprop,

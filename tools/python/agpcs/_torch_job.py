@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
 import typing
@@ -15,14 +14,14 @@ import torch
 import torch.distributed as dist
 
 from agpcs import _torch_export
-from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._errors import Error, PlanMismatch, UsageError
 from agpcs._job import trace as tracing
 from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
 from agpcs._job.loss import MeanLoss, described
-from agpcs._job.memory import check_fits, memory_of
+from agpcs._job.memory import check_fits, plan_data
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
 from agpcs._job.owned import divide
 from agpcs._job.replan import JobWatch, Replanning
@@ -120,29 +119,23 @@ class Job:
         self._filling = Filling(model, **given)
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
-        data, graph = self._exported.place(plan), self._exported.graph
-        memory = self._memory_of(plan, cluster)
+        self._cluster = cluster or plan._made_from and plan._made_from[1]
+        data, graph = self._exported.place(plan, cluster, self._cluster), self._exported.graph
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
         parts, cuts = parted(data, model, graph, number)
         self._filling.fill(graph, parts, number)
-        self._cluster = cluster or plan._made_from and plan._made_from[1]
-        return data, parts, cuts, memory
+        return data, parts, cuts
 
-    def _memory_of(self, plan, cluster=None):
-        """What this rank has in memory by a plan; None where its cluster is not known."""
-        every = memory_of(plan, self._exported.file, cluster)
-        return None if every is None else every[dist.get_rank()]
-
-    def _made_optimizer(self, role, trained, data, memory):
+    def _made_optimizer(self, role, trained, data):
         """What `optimizer_fn` makes, with what the rank owns by `role`, if there is memory for its state."""
         role.own(trained)
         optimizer = self._optimizer_fn(trained) if trained else None
         if any(name in role.slices for name, _ in trained):
             divide(optimizer, trained, role.owned, role.slices, role.rank)
-        check_fits(memory, data["training"]["optimizer"]["kind"], optimizer)
+        check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer)
         return optimizer
 
     def _watch_by(self, tell, cluster, data):
@@ -154,7 +147,7 @@ class Job:
         if tell is not None and self.plan.ranks > 1 and self.plan.statistics_every > 0:
             self._watch = JobWatch(self.plan, self._device, tell, self._replanning)
 
-    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts, memory):
+    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
         self._trace = tracing.Recorder(self._device) if asked["trace"] else None
         graph = self._exported.graph
@@ -174,7 +167,7 @@ class Job:
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         trained = role.trained(self._model)
-        optimizer = together("begin", lambda: self._made_optimizer(role, trained, data, memory))
+        optimizer = together("begin", lambda: self._made_optimizer(role, trained, data))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
         self._take(data, role, own, optimizer)
 
@@ -281,12 +274,11 @@ class Job:
 
     def _checked_plan(self, plan):
         _check_ranks(plan)
-        data = self._exported.place(plan)
+        data = self._exported.place(plan, known=self._cluster)
         check_move(self.plan, self._data, plan, data)
-        memory = self._memory_of(Plan(plan.text, made_from=(None, self._cluster)))
-        return plan, data, *parted(data, self._model, self._exported.graph), memory
+        return plan, data, *parted(data, self._model, self._exported.graph)
 
-    def _switch(self, plan, data, parts, cuts, memory):
+    def _switch(self, plan, data, parts, cuts):
         before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device, self._filling.needed), None
 
         def prepared():
@@ -294,7 +286,7 @@ class Job:
             take_back = install(self._state, self._model, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
             trained = after.trained(self._model)
-            optimizer = self._made_optimizer(after, trained, data, memory)
+            optimizer = self._made_optimizer(after, trained, data)
             check_schedule(self.optimizer, optimizer)
             checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler)
             fill(checkpoints, after.owned, found, told)
@@ -366,9 +358,9 @@ class _Exported(typing.NamedTuple):
     origins: Mapping[str, str]  #: the graph's node of each tensor of the file
     file: bytes  #: the ONNX file, without values
 
-    def place(self, plan):
-        """The plan as JSON; the graph has the plan's stages from now on."""
-        data = _plan_for(plan, self.file)
+    def place(self, plan, cluster=None, known=None):
+        """The plan as JSON, as `plan_data` has it; the graph has the plan's stages from now on."""
+        data = plan_data(plan, self.file, cluster, known)
         _refuse(data)
         self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"]])
         return data
@@ -412,16 +404,6 @@ def _check_ranks(plan):
         raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {ranks}\n"
                            f"  hint: torchrun --nproc-per-node and --nnodes that make {plan.ranks}, or a plan for "
                            f"{ranks} devices")
-
-
-def _plan_for(plan, file):
-    """The plan as JSON, with the operators of the model in `file`."""
-    try:
-        return json.loads(plan._command("json", [plan, "--model", file]))
-    except InvalidInput as error:
-        raise PlanMismatch(f"the plan is not for this module: {error}\n"
-                           "  hint: plan what agpcs.torch.export writes of this module, and give Job the same input_names, "
-                           "output_names and options") from None
 
 
 def _refuse(data):

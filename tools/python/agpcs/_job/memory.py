@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether agpcs.torch.Job fits into the memory for which its plan was made, though its optimizer is another one."""
+"""Reads a plan with its model and cluster, and tells whether agpcs.torch.Job fits into the memory for which the plan was made,
+though its optimizer is another one."""
 
 from __future__ import annotations
 
@@ -13,18 +14,23 @@ import torch
 from agpcs._errors import InvalidInput, PlanMismatch
 
 
-def memory_of(plan, file, cluster):
-    """By rank, what the plan's memory holds at the peak, as `agpcs-plan json` has it, for the model in `file`; None where
-    the cluster is not known. `cluster` is the plan's cluster file; None: that from which this process made the plan."""
-    known = plan._made_from[1] if plan._made_from is not None else None
-    if cluster is None and (known is None or not os.path.exists(known)):
-        return None
+def plan_data(plan, file, cluster=None, known=None):
+    """The plan as JSON, with the operators of the model in `file` and, if its cluster is known, with what each rank has in
+    memory at the peak (`memory`). `cluster` is the plan's cluster file; `known`, in its place, one that may have changed or
+    gone since."""
+    given = cluster or (known if known is not None and os.path.exists(known) else None)
     try:
-        return json.loads(plan._command("json", [plan, "--model", file, "--cluster", cluster or known]))["memory"]
+        return json.loads(plan._command("json", [plan, "--model", file, *(["--cluster", given] if given else [])]))
     except InvalidInput as error:
-        if cluster is None:
-            return None  # the file has changed since
-        raise PlanMismatch(f"the plan is not for this cluster: {error}") from None
+        refused = error
+    if given is None:
+        raise PlanMismatch(f"the plan is not for this module: {refused}\n"
+                           "  hint: plan what agpcs.torch.export writes of this module, and give Job the same input_names, "
+                           "output_names and options")
+    data = plan_data(plan, file)  # refuses another module
+    if cluster is not None:
+        raise PlanMismatch(f"the plan is not for this cluster: {refused}")
+    return data
 
 
 def check_fits(memory, planned, optimizer):
