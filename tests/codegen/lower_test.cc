@@ -43,13 +43,13 @@ std::string sections(const Plan& plan, std::string_view word) {
 TEST(Lower, ReplicasThatDivideTheirStateScatterUpdateAndGather) {
   const Plan plan = plan_of_strategy(strategies().back().second);
   EXPECT_EQ(sections(plan, "bucket"),
-            "bucket b0 stage=s0 algorithm=ring type=fp32 state=optimizer parts=256x2 gradients=2 "
-            "elements=512\n"
+            "bucket b0 stage=s0 algorithm=ring type=fp32 state=optimizer parts=192x2 gradients=2 "
+            "elements=384\n"
             "  gradient w1 elements=256\n"
-            "  gradient w0 elements=256\n"
-            "bucket b1 stage=s1 algorithm=ring type=fp32 state=optimizer parts=256x2 gradients=2 "
-            "elements=512\n"
-            "  gradient w3 elements=256\n"
+            "  gradient w0 elements=128\n"
+            "bucket b1 stage=s1 algorithm=ring type=fp32 state=optimizer parts=160x2 gradients=2 "
+            "elements=320\n"
+            "  gradient w3 elements=64\n"
             "  gradient w2 elements=256\n");
   const std::string program = section(plan, "program s0");
   EXPECT_EQ(program.substr(program.find("  reduce_scatter")),
