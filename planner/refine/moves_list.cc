@@ -274,7 +274,14 @@ class MoveLister {
   /// Lists stages that may divide the optimizer's state: those of which parameters and what goes
   /// with them take a large part of some device's memory. Elsewhere it saves nothing that matters,
   /// and the parameters travel after the update.
+  ///
+  /// Only strategies that divide some state have such moves: a search that begins without it goes
+  /// the way that it goes where state may not be divided, and never refuses what that would plan.
   void list_divisions() {
+    if (std::none_of(s_.stages.begin(), s_.stages.end(),
+                     [](const StageSpec& spec) { return spec.divides_state; })) {
+      return;
+    }
     const std::int64_t state = state_bytes(problem_.training);
     if (!problem_.options.divide_state || state == 0) return;
     constexpr double kLargePart = 0.25;

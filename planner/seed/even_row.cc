@@ -3,7 +3,6 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
-#include "ir/strategy/state_parts.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/rough_step.h"
 
@@ -81,10 +80,7 @@ EvenLines::Line EvenLines::between(const std::vector<DeviceId>& from,
 
 EvenRow::EvenRow(const Problem& problem, const PieceSums& sums, EvenLines& lines,
                  const std::vector<DeviceId>& devices, int replicas, int stages)
-    : sums_(sums),
-      batch_(problem.training.batch),
-      may_divide_(problem.options.divide_state && replicas > 1 &&
-                  state_bytes(problem.training) > 0) {
+    : sums_(sums), batch_(problem.training.batch) {
   for (int s = 0; s < stages; ++s) {
     const auto first = devices.begin() + std::ptrdiff_t{s} * replicas;
     groups_.emplace_back(first, first + replicas);
@@ -113,23 +109,20 @@ void EvenRow::set(int stages, std::int64_t micro_batches, double part_of_memory)
   part_of_memory_ = part_of_memory;
 }
 
-bool EvenRow::fits(int i, int j, int stage, double rate, bool recompute, bool divides) const {
+bool EvenRow::fits(int i, int j, int stage, double rate, bool recompute) const {
   const Group& group = costs_[at(stage)];
   const bool several = group.members.size() > 1 || group.members.front().devices > 1;
   const double in_flight = std::min(micro_batches_, static_cast<double>(stages_ - stage));
-  const double divided = divides ? sums_.state_bytes(i, j) : 0;
-  double room = 0;  // for divided state
   for (const Member& member : group.members) {
     double share = std::ceil(samples_ / member.devices);
     if (group.members.size() > 1) {
       const double slope = std::max(1e-15, sums_.seconds(member.kind, i, j).per_sample);
       share = std::max(1.0, samples_ / (slope * rate));
     }
-    const double bytes = sums_.memory(i, j, share, in_flight, several, recompute) - divided;
+    const double bytes = sums_.memory(i, j, share, in_flight, several, recompute);
     if (bytes > part_of_memory_ * member.memory) return false;
-    room += member.devices * (part_of_memory_ * member.memory - bytes);
   }
-  return room >= divided;
+  return true;
 }
 
 double EvenRow::stage_seconds(int i, int j, int stage) const {
@@ -145,12 +138,8 @@ double EvenRow::stage_seconds(int i, int j, int stage) const {
   const double slowest =
       alike ? std::ceil(samples_ / group.members.front().devices) * slope : samples_ / rate;
   double seconds = fixed + slowest;
-  if (!fits(i, j, stage, rate, false, false) &&
-      !(may_divide_ && fits(i, j, stage, rate, false, true))) {
-    if (!fits(i, j, stage, rate, true, false) &&
-        !(may_divide_ && fits(i, j, stage, rate, true, true))) {
-      return kFitsNowhere;
-    }
+  if (!fits(i, j, stage, rate, false)) {
+    if (!fits(i, j, stage, rate, true)) return kFitsNowhere;
     seconds *= 4.0 / 3;  // backward takes about twice as long as forward
   }
   const double bytes = sums_.gradient_bytes(i, j);

@@ -47,9 +47,8 @@ struct EvenCut {
   std::vector<int> bounds;  ///< first piece of each stage, then the number of pieces; empty: none
 };
 
-/// Stage i has devices [i * replicas, (i + 1) * replicas) of a row. A stage divides its state, or
-/// recomputes, or does both, if it would not fit otherwise. Its all-reduce is spread over the
-/// micro-batches. Refers to `sums`.
+/// Stage i has devices [i * replicas, (i + 1) * replicas) of a row. A stage recomputes if it would
+/// not fit otherwise. Its all-reduce is spread over the micro-batches. Refers to `sums`.
 class EvenRow {
  public:
   /// Looks at the first `stages` groups of `devices`. Cost: O(devices of those).
@@ -76,7 +75,7 @@ class EvenRow {
   };
   void set(int stages, std::int64_t micro_batches, double part_of_memory);
   double stage_seconds(int i, int j, int stage) const;
-  bool fits(int i, int j, int stage, double rate, bool recompute, bool divides) const;
+  bool fits(int i, int j, int stage, double rate, bool recompute) const;
   std::vector<int> cut_within(double seconds) const;
   int end_within(int begin, int stage, double seconds) const;
 
@@ -86,7 +85,6 @@ class EvenRow {
   int stages_ = 1;
   double micro_batches_ = 1, samples_ = 1, part_of_memory_ = 1;
   std::int64_t batch_ = 1;
-  bool may_divide_ = false;
 };
 
 }  // namespace agpcs

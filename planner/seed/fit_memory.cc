@@ -39,11 +39,12 @@ std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
 class StageFitter {
  public:
   StageFitter(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage,
-              std::vector<OpId> ops)
+              std::vector<OpId> ops, bool may_divide)
       : problem_(problem),
         evaluator_(evaluator),
         strategy_(strategy),
         stage_(stage),
+        may_divide_(may_divide),
         ops_(std::move(ops)),
         timer_(problem, ops_) {
     for (const std::int64_t share : spec().shares) samples_ += share;
@@ -52,8 +53,7 @@ class StageFitter {
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
-    const bool may_divide = problem_.options.divide_state && spec().devices.size() > 1 &&
-                            state_bytes(problem_.training) > 0;
+    const bool may_divide = may_divide_ && spec().devices.size() > 1;
     for (const bool divides : {false, true}) {
       if (divides && !may_divide) break;
       spec().divides_state = divides;
@@ -151,6 +151,7 @@ class StageFitter {
   Evaluator& evaluator_;
   Strategy strategy_;
   int stage_;
+  bool may_divide_;
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
   StageTimer timer_;
@@ -174,15 +175,14 @@ bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strateg
   return false;
 }
 
-}  // namespace
-
-bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+/// Helps each stage that lacks memory, with or without divided state.
+bool fit(const Problem& problem, Evaluator& evaluator, bool may_divide, Strategy& strategy) {
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
   for (int stage = 0; stage < stages; ++stage) {
     if (!lacks(problem, evaluator, strategy, stage)) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]));
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), may_divide);
     std::optional<StageSpec> spec = fitter.run();
     if (!spec) return false;
     fitted.stages[at(stage)] = *std::move(spec);
@@ -191,6 +191,15 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
   if (evaluator.lacking(fitted) > 0) return false;
   strategy = std::move(fitted);
   return true;
+}
+
+}  // namespace
+
+bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  // What looks fastest with divided state may not fit after all; what fits without it still does.
+  const bool may_divide = problem.options.divide_state && state_bytes(problem.training) > 0;
+  return (may_divide && fit(problem, evaluator, true, strategy)) ||
+         fit(problem, evaluator, false, strategy);
 }
 
 }  // namespace agpcs

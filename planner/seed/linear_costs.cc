@@ -75,8 +75,6 @@ double PieceSums::memory(int i, int j, double share, double in_flight, bool seve
   return resident + of_sample * share;
 }
 
-double PieceSums::state_bytes(int i, int j) const { return state_[at(j)] - state_[at(i)]; }
-
 void PieceSums::sum_seconds() {
   const std::int64_t few = std::max<std::int64_t>(1, samples_ / 4);
   std::vector<bool> used(problem_.cluster.kinds.size());
@@ -133,7 +131,7 @@ void PieceSums::sum_memory() {
   });
   StageMemoryModel model(problem_.graph, problem_.training);
   const double samples = static_cast<double>(samples_);
-  resident_ = state_ = kept_ = {0};
+  resident_ = kept_ = {0};
   extra_.assign(at(pieces()), std::vector<double>(at(pieces())));
   for (int p = 0; p < pieces(); ++p) {
     parts[at(p)].gradients = static_cast<std::int64_t>(held_[at(p) + 1] - held_[at(p)]);
@@ -141,7 +139,6 @@ void PieceSums::sum_memory() {
     const double received = static_cast<double>(m.received - m.received_and_free) / samples;
     resident_.push_back(resident_.back() +
                         static_cast<double>(m.parameters + m.gradients + m.optimizer));
-    state_.push_back(state_.back() + static_cast<double>(m.optimizer));
     kept_.push_back(kept_.back() + static_cast<double>(m.in_flight) / samples - received);
     received_.push_back(received);
     extra_[at(p)][at(p)] =

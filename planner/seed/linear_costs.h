@@ -42,8 +42,6 @@ class PieceSums {
   /// [i, j), with `in_flight` micro-batches between their passes. `several`: gradients are summed.
   /// All that is alive before piece i counts as received.
   double memory(int i, int j, double share, double in_flight, bool several, bool recompute) const;
-  /// Returns the bytes of the optimizer's state of pieces [i, j), which `memory` includes.
-  double state_bytes(int i, int j) const;
 
  private:
   friend class LinearCosts;
@@ -57,7 +55,7 @@ class PieceSums {
   std::vector<std::vector<Line>> seconds_;  // by kind, prefix sums
   std::vector<double> gradients_;           // bytes that travel, prefix sums
   std::vector<double> held_, rounded_;      // bytes of gradients in memory, prefix sums
-  std::vector<double> resident_, state_;    // bytes, prefix sums
+  std::vector<double> resident_;            // bytes, prefix sums
   std::vector<double> kept_;      // bytes of a sample, without what is received, prefix sums
   std::vector<double> received_;  // bytes of a sample that a piece keeps of what it receives
   std::vector<std::vector<double>> extra_;  // bytes of a sample beyond what is kept: [first, last]

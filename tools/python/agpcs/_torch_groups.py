@@ -75,6 +75,11 @@ class PlanState:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
                 "  hint: agpcs.plan(..., data_parallel=True), or agpcs.torch.Job for pipelines")
+        divided = next((group.name for group in plan.groups if group.parts), None)
+        if divided is not None:
+            raise PlanMismatch(
+                f"the ranks of bucket {divided} divide its optimizer state; DistributedDataParallel keeps it whole\n"
+                "  hint: agpcs.plan(..., data_parallel=True), or without=['state']")
         if wire_type not in WIRE_TYPES:
             raise UsageError(f"wire_type is {wire_type!r}; it is None, 'fp16' or 'bf16'")
         if unplanned not in ("error", "last"):
