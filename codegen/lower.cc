@@ -107,16 +107,11 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     if (!model) model.emplace(graph, plan.training);
     const int stage = static_cast<int>(s);
     std::vector<PlanBucket*> buckets;
-    std::int64_t elements = 0, bytes = 0, each = 0;
-    std::size_t parameters = 0;
+    DividedState state(plan.training.optimizer);
     for (PlanBucket& bucket : plan.buckets) {
       if (bucket.stage != stage || bucket.is_shared()) continue;
       buckets.push_back(&bucket);
-      const std::int64_t own = state_bytes(plan.training.optimizer, bucket.type);
-      elements += bucket.elements();
-      bytes += bucket.elements() * own;
-      each = std::max(each, own);
-      parameters += bucket.members.size();
+      state.add(bucket.elements(), bucket.type, bucket.members.size());
     }
     const ProgramMemory program(stage_program(plan, timetable, stage));
     std::vector<OpId> ops;
@@ -126,11 +121,10 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     const StageParts parts = parts_of_stage(plan, graph, stage, std::move(ops));
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-      const std::int64_t others = program.peak_bytes(model->of(parts, spec.shares[i])) - bytes;
-      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, each, parameters,
-                                   spec.devices.size()));
+      const std::int64_t peak = program.peak_bytes(model->of(parts, spec.shares[i]));
+      owners.push_back(state.owner(cluster.kind_of(spec.devices[i]), peak, spec.devices.size()));
     }
-    const std::vector<std::int64_t> owned = divide_state(elements, owners);
+    const std::vector<std::int64_t> owned = divide_state(state.elements(), owners);
     for (PlanBucket* const bucket : buckets) {
       bucket->parts = bucket_parts(bucket->elements(), owned);
     }

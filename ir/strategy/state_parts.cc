@@ -64,14 +64,22 @@ bool divides_state(const StageSpec& spec, const Training& training) {
   return spec.divides_state && spec.devices.size() > 1 && state_bytes(training) > 0;
 }
 
-StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::int64_t each,
-                       std::size_t parameters, std::size_t replicas) {
-  const std::int64_t free = kind.memory_bytes - other_bytes;
-  if (each == 0) return {kind.memory_bandwidth, 0};  // a stage without parameters
-  const std::int64_t room = free >= 0 ? free / each : -((each - 1 - free) / each);
+void DividedState::add(std::int64_t elements, DType held, std::size_t parameters) {
+  const std::int64_t each = state_bytes(optimizer_, held);
+  elements_ += elements;
+  bytes_ += elements * each;
+  widest_ = std::max(widest_, each);
+  parameters_ += parameters;
+}
+
+StateOwner DividedState::owner(const DeviceKind& kind, std::int64_t peak_bytes,
+                               std::size_t replicas) const {
+  if (widest_ == 0) return {kind.memory_bandwidth, 0};  // a stage without parameters
+  const std::int64_t free = kind.memory_bytes - (peak_bytes - bytes_);
+  const std::int64_t room = free >= 0 ? free / widest_ : -((widest_ - 1 - free) / widest_);
   // The parts of the stage are rounded, and those of each of its buckets, of which there are no
   // more than parameters: by less than an element for each replica.
-  return {kind.memory_bandwidth, room - static_cast<std::int64_t>((parameters + 1) * replicas)};
+  return {kind.memory_bandwidth, room - static_cast<std::int64_t>((parameters_ + 1) * replicas)};
 }
 
 std::vector<std::int64_t> divide_state(std::int64_t elements, std::span<const StateOwner> owners) {

@@ -29,10 +29,27 @@ struct StateOwner {
   double speed = 0;       ///< any unit; an update moves memory, so bytes/s
   std::int64_t room = 0;  ///< elements for whose state it has memory; may be negative
 };
-/// Returns the owner of a device of `kind` that needs `other_bytes` besides divided state, which is
-/// `each` bytes an element of `parameters` parameters of a stage with `replicas` replicas.
-StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::int64_t each,
-                       std::size_t parameters, std::size_t replicas);
+
+/// The state that the replicas of a stage divide: that of the parameters which it alone trains.
+class DividedState {
+ public:
+  explicit DividedState(const Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  /// Adds the state of `parameters` parameters that are held in `held`, of `elements` elements.
+  void add(std::int64_t elements, DType held, std::size_t parameters);
+
+  std::int64_t elements() const { return elements_; }
+  std::int64_t bytes() const { return bytes_; }
+  /// Returns the owner of a device of `kind`, one of `replicas`, whose memory would peak at
+  /// `peak_bytes` if it had all of the state.
+  StateOwner owner(const DeviceKind& kind, std::int64_t peak_bytes, std::size_t replicas) const;
+
+ private:
+  Optimizer optimizer_;
+  std::int64_t elements_ = 0, bytes_ = 0;
+  std::int64_t widest_ = 0;  // bytes for an element, where they are most
+  std::size_t parameters_ = 0;
+};
 
 /// Divides the state of `elements` elements: in proportion to speed, so that all updates take
 /// equally long, as far as there is room. Where there is not enough room for all, every replica

@@ -44,15 +44,14 @@ class OneStage {
   /// Considers all strategies whose replicas each keep all state, or those whose replicas divide
   /// it.
   void add_forms(bool divided) {
-    divided_ = divided;
     const Cluster& cluster = facts_.problem.cluster;
-    const std::int64_t needed = resident_bytes();
+    const std::int64_t needed = resident_bytes(divided);
     const std::vector<int> all = count_devices(cluster, 0, cluster.device_count(), needed);
     for (const int kind : facts_.kinds) {
       if (divided || all[at(kind)] == 0) continue;
       std::vector<int> alone(all.size());
       alone[at(kind)] = 1;
-      consider(alone, nullptr);
+      consider(alone, nullptr, divided);
     }
     std::map<std::vector<int>, Wires> hosts;  // equal hosts appear once, with the best wires
     for (const Host& host : cluster.hosts) {
@@ -64,10 +63,10 @@ class OneStage {
       known->second.latency = std::min(known->second.latency, wires.latency);
       known->second.bandwidth = std::max(known->second.bandwidth, wires.bandwidth);
     }
-    for (const auto& [counts, wires] : hosts) consider(counts, &wires);
+    for (const auto& [counts, wires] : hosts) consider(counts, &wires, divided);
     const std::vector<HostNetwork> networks = networks_of_hosts(cluster);
     for (const Wires& wires : wires_between_hosts(cluster, networks)) {
-      consider(count_hosts(networks, wires.bandwidth, needed), &wires);
+      consider(count_hosts(networks, wires.bandwidth, needed), &wires, divided);
     }
   }
 
@@ -96,13 +95,13 @@ class OneStage {
 
   /// Returns the bytes that every device holds, alone or not, so without rounded gradients. With
   /// divided state, it may hold none of it.
-  std::int64_t resident_bytes() const {
+  std::int64_t resident_bytes(bool divided) const {
     StageParts parts;
     parts.ops = all_ops(facts_.problem);
     parts.gradients = trained_.held_bytes;
     StageMemoryModel model(facts_.problem.graph, facts_.problem.training);
     const StageMemory memory = model.of(parts, 1);
-    return memory.parameters + memory.gradients + (divided_ ? 0 : memory.optimizer);
+    return memory.parameters + memory.gradients + (divided ? 0 : memory.optimizer);
   }
 
   /// Counts, by kind, the devices that can hold `needed` bytes in hosts whose network is at least
@@ -122,9 +121,9 @@ class OneStage {
   }
 
   /// Lowers the best; ways that take as long do not matter.
-  void consider(const std::vector<int>& counts, const Wires* wires) {
+  void consider(const std::vector<int>& counts, const Wires* wires, bool divided) {
     if (std::accumulate(counts.begin(), counts.end(), 0) == 0) return;
-    lower(best_, replicas(counts, wires));
+    lower(best_, replicas(counts, wires, divided));
   }
 
   /// Bounds strategies of one stage on these devices or some of them; on at least two if there are
@@ -140,24 +139,27 @@ class OneStage {
   /// With divided state, a replica may have nothing to update. The parameters travel after all sums
   /// are there. A replica that owns a part f of them receives or sends at least the larger of f and
   /// 1 - f of the bytes each time, so at least half of them in both.
-  Limit replicas(const std::vector<int>& counts, const Wires* wires) {
+  Limit replicas(const std::vector<int>& counts, const Wires* wires, bool divided) {
+    const auto update_of = [&](int kind) {
+      return divided ? 0 : costs_.update_seconds(kind, trained_.elements, trained_.tensors);
+    };
     double update = std::numeric_limits<double>::infinity();
     for (const int kind : facts_.kinds) update = std::min(update, update_of(kind));
-    if (divided_) update = 0;
     const auto time_of = [&](Seconds seconds, bool updates) {
       return least_time(facts_, counts, best_.seconds, [&](int kind, std::int64_t n) {
         return costs_.begin_seconds(kind, trained_.elements) +
                seconds(sum_of(kind, n), static_cast<double>(facts_.numbers.front())) +
-               (updates && !divided_ ? update_of(kind) : 0);
+               (updates ? update_of(kind) : 0);
       });
     };
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     Limit limit{time_of(all, true), "work"};
-    if (divided_) {
+    if (wires == nullptr) return limit;
+    if (divided) {
       limit.seconds += wires->latency +
                        stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
     }
-    if (wires == nullptr || limit.seconds >= best_.seconds) return limit;
+    if (limit.seconds >= best_.seconds) return limit;
     raise(limit, time_of(all, false) + 2 * wires->latency, "report");
     if (trained_.bytes == 0) return limit;
     const Seconds before = [](const Sum& s, double m) {
@@ -172,10 +174,6 @@ class OneStage {
     raise(limit, time_of(before, false) + moving(trained_.bytes), "communication");
     raise(limit, time_of(until, false) + moving(trained_.last_bytes), "communication");
     return limit;
-  }
-
-  double update_of(int kind) const {
-    return costs_.update_seconds(kind, trained_.elements, trained_.tensors);
   }
 
   const Sum& sum_of(int kind, std::int64_t n) {
@@ -196,7 +194,6 @@ class OneStage {
   Trained trained_;
   Limit best_;
   double stretch_ = 1;
-  bool divided_ = false;  // the strategies considered now divide their state
   std::vector<std::map<std::int64_t, Sum>> sums_;  // by kind, then samples
 };
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,17 +47,14 @@ class Evaluator::Impl {
   }
 
   std::int64_t lacking(const Strategy& strategy) {
-    load_memory(strategy);
     // What a replica owns depends on the buckets.
-    if (std::any_of(owned_.begin(), owned_.end(), [](const auto& own) { return !own.empty(); })) {
-      load(strategy);
-    }
+    divides(strategy) ? load(strategy) : load_memory(strategy);
     return most_lacking();
   }
 
   std::int64_t divided_bytes(const Strategy& strategy, int stage) {
     load_memory(strategy);
-    return divided_bytes(stage);
+    return state_of(stage).bytes();
   }
 
   Strategy grouped(Strategy strategy) {
@@ -87,7 +85,7 @@ class Evaluator::Impl {
     StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
     if (divides_state(spec(stage), problem_.training)) {
-      memory.optimizer -= divided_bytes(stage);
+      memory.optimizer -= state_of(stage).bytes();
     }
     return (*memory_)[at(stage)].peak_bytes(memory);
   }
@@ -135,11 +133,16 @@ class Evaluator::Impl {
   StageInfo& info(int stage) const { return *partition_->stages[at(stage)]; }
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
 
+  /// Returns whether a stage divides its state.
+  bool divides(const Strategy& strategy) const {
+    return std::any_of(strategy.stages.begin(), strategy.stages.end(), [&](const StageSpec& spec) {
+      return divides_state(spec, problem_.training);
+    });
+  }
+
   /// Looks up everything that does not depend on shares.
   void load(const Strategy& strategy) {
-    divides_ =
-        std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                    [&](const StageSpec& spec) { return divides_state(spec, problem_.training); });
+    divides_ = divides(strategy);
     if (divides_) load_memory(strategy);  // which says how they divide it
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
@@ -188,38 +191,30 @@ class Evaluator::Impl {
     }
   }
 
-  std::int64_t divided_elements(int stage) const {
-    std::int64_t elements = 0;
-    for (const auto& parameter : info(stage).parameters) elements += parameter.gradient.elements;
-    return elements;
-  }
-  std::int64_t divided_bytes(int stage) const {
-    std::int64_t bytes = 0;
-    for (const auto& parameter : info(stage).parameters) {
-      bytes += parameter.gradient.elements * state_of(parameter.gradient.held);
+  /// Returns the state that the replicas of a stage divide if they divide it.
+  DividedState state_of(int stage) const {
+    DividedState state(problem_.training.optimizer);
+    for (const auto& [id, first, gradient] : info(stage).parameters) {
+      state.add(gradient.elements, gradient.held, 1);
     }
-    return bytes;
+    return state;
   }
-  std::int64_t state_of(DType held) const { return state_bytes(problem_.training.optimizer, held); }
+
+  Equals& equals_of(int stage, std::size_t replica) {
+    return equals_[at(equals_of_[first_of_stage_[at(stage)] + replica])];
+  }
 
   /// Divides the state of a stage among its replicas, as `lower` does.
   void divide(int stage) {
-    std::int64_t each = 0;
-    for (const auto& parameter : info(stage).parameters) {
-      each = std::max(each, state_of(parameter.gradient.held));
-    }
-    const std::int64_t elements = divided_elements(stage);
+    const DividedState state = state_of(stage);
     const std::size_t replicas = spec(stage).devices.size();
     std::vector<StateOwner> owners;
-    const auto equals = [&](std::size_t replica) -> Equals& {
-      return equals_[at(equals_of_[first_of_stage_[at(stage)] + replica])];
-    };
     for (std::size_t i = 0; i < replicas; ++i) {
-      const std::int64_t others = peak_bytes(equals(i)) - divided_bytes(stage);
-      owners.push_back(state_owner(problem_.cluster.kinds[at(equals(i).kind)], others, each,
-                                   info(stage).parameters.size(), replicas));
+      const Equals& replica = equals_of(stage, i);
+      const DeviceKind& kind = problem_.cluster.kinds[at(replica.kind)];
+      owners.push_back(state.owner(kind, peak_bytes(replica), replicas));
     }
-    owned_[at(stage)] = divide_state(elements, owners);
+    owned_[at(stage)] = divide_state(state.elements(), owners);
   }
 
   /// Divides each bucket of the stages that divide their state.
@@ -228,12 +223,12 @@ class Evaluator::Impl {
       bucket.parts.clear();
       if (bucket.shared != nullptr || owned_[at(bucket.stage)].empty()) continue;
       bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
-      const std::size_t first = first_of_stage_[at(bucket.stage)];
+      const std::int64_t each = state_bytes(problem_.training.optimizer, bucket.held);
       for (std::size_t i = 0; i < bucket.parts.size(); ++i) {
-        Equals& replica = equals_[at(equals_of_[first + i])];
+        Equals& replica = equals_of(bucket.stage, i);
         const std::int64_t others = bucket.elements - bucket.parts[i];
         replica.others += others;
-        replica.others_bytes += others * state_of(bucket.held);
+        replica.others_bytes += others * each;
       }
     }
   }
@@ -461,16 +456,17 @@ class Evaluator::Impl {
                    static_cast<int>(receivers.devices.size()));
   }
 
-  /// Returns the bytes of the parts of a bucket whose elements have `width` bytes.
-  const std::vector<std::int64_t>& part_bytes(const BucketNow& bucket, std::int64_t width) {
+  /// Returns the bytes of the parts of a bucket that travel as `type`.
+  const std::vector<std::int64_t>& part_bytes(const BucketNow& bucket, DType type) {
     part_bytes_ = bucket.parts;
-    for (std::int64_t& part : part_bytes_) part *= width;
+    for (std::int64_t& part : part_bytes_) part *= static_cast<std::int64_t>(size_of(type));
     return part_bytes_;
   }
 
   template <typename F>
   void add_collectives(F takes_time) {
     static const Exchange kNothing;
+    const std::optional<DType> wire = problem_.training.wire_type;
     for (const BucketNow& bucket : buckets_) {
       GroupInfo& group = group_of(bucket);
       const bool alone = group.devices.size() < 2;
@@ -479,7 +475,7 @@ class Evaluator::Impl {
           alone || !takes ? &kNothing
           : !bucket.parts.empty()
               ? groups_.reduce_scatter_of(group, bucket.algorithm,
-                                          part_bytes(bucket, bucket.bytes / bucket.elements))
+                                          part_bytes(bucket, travelling_type(bucket.held, wire)))
           : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
     }
@@ -487,12 +483,10 @@ class Evaluator::Impl {
     step_.collectives.push_back(groups_.report_of(*everybody_));
     for (const BucketNow& bucket : buckets_) {
       if (!divides_) break;
-      step_.collectives.push_back(
-          bucket.parts.empty() || !takes_time(bucket.stage)
-              ? &kNothing
-              : groups_.all_gather_of(
-                    group_of(bucket), bucket.algorithm,
-                    part_bytes(bucket, static_cast<std::int64_t>(size_of(bucket.held)))));
+      step_.collectives.push_back(bucket.parts.empty() || !takes_time(bucket.stage)
+                                      ? &kNothing
+                                      : groups_.all_gather_of(group_of(bucket), bucket.algorithm,
+                                                              part_bytes(bucket, bucket.held)));
     }
   }
 

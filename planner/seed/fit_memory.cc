@@ -175,8 +175,10 @@ bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strateg
   return false;
 }
 
-/// Helps each stage that lacks memory, with or without divided state.
-bool fit(const Problem& problem, Evaluator& evaluator, bool may_divide, Strategy& strategy) {
+/// Returns the strategy with help for each stage that lacks memory, with or without divided state;
+/// nothing if a stage cannot be helped.
+std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
+                               const Strategy& strategy, bool may_divide) {
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
@@ -184,22 +186,33 @@ bool fit(const Problem& problem, Evaluator& evaluator, bool may_divide, Strategy
     if (!lacks(problem, evaluator, strategy, stage)) continue;
     StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), may_divide);
     std::optional<StageSpec> spec = fitter.run();
-    if (!spec) return false;
+    if (!spec) return std::nullopt;
     fitted.stages[at(stage)] = *std::move(spec);
   }
-  // A stage left with a single device has other programs, so the whole strategy is judged again.
-  if (evaluator.lacking(fitted) > 0) return false;
-  strategy = std::move(fitted);
-  return true;
+  return fitted;
+}
+
+bool divides(const Strategy& strategy) {
+  return std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                     [](const StageSpec& spec) { return spec.divides_state; });
 }
 
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  // What looks fastest with divided state may not fit after all; what fits without it still does.
   const bool may_divide = problem.options.divide_state && state_bytes(problem.training) > 0;
-  return (may_divide && fit(problem, evaluator, true, strategy)) ||
-         fit(problem, evaluator, false, strategy);
+  // A stage left with a single device has other programs, so the whole strategy is judged again.
+  const auto fits = [&](const Strategy& fitted) { return evaluator.lacking(fitted) <= 0; };
+  std::optional<Strategy> fitted = helped(problem, evaluator, strategy, may_divide);
+  if (!fitted) return false;
+  if (!fits(*fitted)) {
+    if (!may_divide || !divides(*fitted)) return false;
+    // What looks fastest with divided state may not fit after all; what fits without it still does.
+    fitted = helped(problem, evaluator, strategy, false);
+    if (!fitted || !fits(*fitted)) return false;
+  }
+  strategy = *std::move(fitted);
+  return true;
 }
 
 }  // namespace agpcs
