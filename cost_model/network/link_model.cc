@@ -89,6 +89,18 @@ std::vector<std::vector<DeviceId>> by_host(const Cluster& cluster,
 
 enum class Direction : std::uint8_t { kToFirst, kFromFirst };
 
+/// Chooses the protocol of a phase whose flows are chains of hops, if all its links have protocols.
+void choose_protocol(const Cluster& cluster, const CollectiveFit& fit, Phase& phase) {
+  const auto known = [&](const Flow& flow) { return have_protocols(cluster, flow.links); };
+  if (!std::all_of(phase.flows.begin(), phase.flows.end(), known)) return;
+  ProtocolChoice choice(cluster);
+  for (const Flow& flow : phase.flows) {
+    choice.add(flow, chain_latency(hops_of(cluster, flow)),
+               static_cast<std::int64_t>(flow.senders.size()), fit.step_overhead);
+  }
+  choice.settle(phase);
+}
+
 /// Returns the phase in which the bytes cross every hop of every host's chain once: a reduce to its
 /// first device, or a broadcast from it.
 Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& hosts,
@@ -112,14 +124,7 @@ Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& h
     note_shares(cluster, flow);
     phase.flows.push_back(std::move(flow));
   }
-  const auto known = [&](const Flow& flow) { return have_protocols(cluster, flow.links); };
-  if (!std::all_of(phase.flows.begin(), phase.flows.end(), known)) return phase;
-  ProtocolChoice choice(cluster);
-  for (const Flow& flow : phase.flows) {
-    choice.add(flow, chain_latency(hops_of(cluster, flow)),
-               static_cast<std::int64_t>(flow.senders.size()), fit.step_overhead);
-  }
-  choice.settle(phase);
+  choose_protocol(cluster, fit, phase);
   return phase;
 }
 
@@ -157,13 +162,7 @@ Phase star(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& gro
     }
   }
   phase.steps = 1;
-  const auto known = [&](const Flow& flow) { return have_protocols(cluster, flow.links); };
-  if (!std::all_of(phase.flows.begin(), phase.flows.end(), known)) return phase;
-  ProtocolChoice choice(cluster);
-  for (const Flow& flow : phase.flows) {
-    choice.add(flow, chain_latency(hops_of(cluster, flow)), 1, fit.step_overhead);
-  }
-  choice.settle(phase);
+  choose_protocol(cluster, fit, phase);
   return phase;
 }
 

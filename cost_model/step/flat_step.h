@@ -68,8 +68,8 @@ struct FlatStep {
   std::vector<double>
       gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
   std::vector<FlatChannel> channels;
-  /// By bucket: all-reduce or reduce-scatter; then the report; then, where some bucket is sharded,
-  /// by bucket: all-gather.
+  /// By bucket: all-reduce or reduce-scatter; then the report; then by bucket: all-gather, which
+  /// may be left out where no bucket is sharded.
   std::vector<const Exchange*> collectives;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
   /// share buckets. The groups of the stages come first, in their order.

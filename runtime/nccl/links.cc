@@ -39,6 +39,17 @@ bool equal(const Parts& parts) {
   return std::all_of(parts.begin(), parts.end(), [&](auto part) { return part == parts[0]; });
 }
 
+/// Calls `f(owner, first, count)` for each part that has elements.
+template <typename F>
+void for_each_part(const Parts& parts, F f) {
+  std::size_t first = 0;
+  for (std::size_t owner = 0; owner < parts.size(); ++owner) {
+    const auto count = static_cast<std::size_t>(parts[owner]);
+    if (count > 0) f(static_cast<int>(owner), first, count);
+    first += count;
+  }
+}
+
 }  // namespace
 
 std::span<const int> NcclOperation::peers() const {
@@ -183,15 +194,10 @@ Status NcclLinks::scatter(const NcclOperation& operation, char* data, cudaStream
                       "ncclReduceScatter", pause);
   }
   return all.group(pause, [&](const auto& note) {
-    char* part = data;
-    for (std::size_t owner = 0; owner < parts.size(); ++owner) {
-      const auto count = static_cast<std::size_t>(parts[owner]);
-      if (count > 0) {
-        note(ncclReduce(part, part, count, type, ncclSum, static_cast<int>(owner), all.get(),
-                        stream));
-      }
-      part += count * width;
-    }
+    for_each_part(parts, [&](int owner, std::size_t first, std::size_t count) {
+      char* const part = data + first * width;
+      note(ncclReduce(part, part, count, type, ncclSum, owner, all.get(), stream));
+    });
   });
 }
 
@@ -209,15 +215,10 @@ Status NcclLinks::gather(const NcclOperation& operation, char* data, cudaStream_
                       "ncclAllGather", pause);
   }
   return all.group(pause, [&](const auto& note) {
-    char* part = data;
-    for (std::size_t owner = 0; owner < parts.size(); ++owner) {
-      const std::size_t bytes = static_cast<std::size_t>(parts[owner]) * width;
-      if (bytes > 0) {
-        note(
-            ncclBroadcast(part, part, bytes, ncclChar, static_cast<int>(owner), all.get(), stream));
-      }
-      part += bytes;
-    }
+    for_each_part(parts, [&](int owner, std::size_t first, std::size_t count) {
+      char* const part = data + first * width;
+      note(ncclBroadcast(part, part, count * width, ncclChar, owner, all.get(), stream));
+    });
   });
 }
 
