@@ -27,7 +27,7 @@ class Bucket:
 
     def __init__(self, name, parameters, group, wire_type, shared):
         self.name, self.parameters, self._group, self._wire_type, self.shared = name, parameters, group, wire_type, shared
-        self._held, self._flat, self._work = [], None, None
+        self._held, self._flat, self._works = [], None, []
         self.missing = 0  #: gradients that the last backward pass has not made yet
 
     @property
@@ -35,35 +35,39 @@ class Bucket:
         """Of its gradients, as they travel."""
         return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
 
+    def _travelling(self, gradients):
+        """One after the other, as they travel."""
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        return flat if self._wire_type is None else flat.to(self._wire_type)
+
     def begin(self):
         """Begins to reduce. Returns the works of it."""
         self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
         if not self._held:
             return []
-        flat = torch.cat([parameter.grad.reshape(-1) for parameter in self._held])
-        self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
-        self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
-        return [self._work]
+        self._flat = self._travelling(parameter.grad for parameter in self._held)
+        self._works = [dist.all_reduce(self._flat, group=self._group, async_op=True)]
+        return list(self._works)
 
     def wait(self):
-        if self._work is None:
+        if not self._works:
             return
-        self._work.wait()
+        for work in self._works:
+            work.wait()
         parts = self._flat.split([parameter.numel() for parameter in self._held])
         for parameter, part in zip(self._held, parts):
             parameter.grad.copy_(part.view_as(parameter))
-        self._held, self._flat, self._work = [], None, None
+        self._held, self._flat, self._works = [], None, []
 
 
-class ShardedBucket:
+class ShardedBucket(Bucket):
     """Gradients of which each of the ranks gets the sums of its own part, and parameters of which it updates that part.
 
     `owned` has this rank's slices of its parameters, by name; `slices` those of all ranks.
     """
 
     def __init__(self, group, parameters, process_group, wire_type, owned, slices):
-        self.name, self.parameters, self.shared = group.name, parameters, bool(group.shared_with)
-        self._group, self._wire_type = process_group, wire_type
+        super().__init__(group.name, parameters, process_group, wire_type, bool(group.shared_with))
         ends = list(itertools.accumulate(group.parts))
         self._parts = [(rank, end - part, end) for rank, part, end in zip(group.ranks, group.parts, ends) if part > 0]
         first, self._owned = 0, []  # (parameter, its slice, begin and end of that in the bucket)
@@ -72,13 +76,6 @@ class ShardedBucket:
                 if one.rank == dist.get_rank():
                     self._owned.append((parameter, owned[name], first + one.begin, first + one.end))
             first += parameter.numel()
-        self._flat, self._works = None, []
-        self.missing = 0  #: gradients that the last backward pass has not made yet
-
-    @property
-    def bytes(self):
-        """Of its gradients, as they travel."""
-        return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
 
     @property
     def gathered_bytes(self):
@@ -90,8 +87,7 @@ class ShardedBucket:
             own.grad = None
         if all(parameter.grad is None for parameter in self.parameters):
             return []
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters])
-        self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
+        self._flat = self._travelling(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
         # Gloo has no reduce-scatter of unlike parts.
         self._works = [dist.reduce(self._flat[begin:end], rank, group=self._group, async_op=True)
                        for rank, begin, end in self._parts]
