@@ -18,9 +18,10 @@ const std::vector<std::string> kOpcodes = {
     "forward",    "backward",       "send",       "recv",   "send_gradient", "recv_gradient",
     "all_reduce", "reduce_scatter", "all_gather", "update", "report"};
 
-void read_after(PlanLineReader& in, std::vector<InstructionId>& after) {
+void read_after(PlanLineReader& in, std::optional<int> repetition,
+                std::vector<InstructionId>& after) {
   for (const std::string_view part : split_outside_quotes(in.value("after"), ',')) {
-    if (const std::optional<InstructionId> id = parse_instruction_id(part)) {
+    if (const std::optional<InstructionId> id = parse_instruction_id(part, repetition)) {
       after.push_back(*id);
       continue;
     }
@@ -29,15 +30,46 @@ void read_after(PlanLineReader& in, std::vector<InstructionId>& after) {
     words.push_back("gradients");
     const std::string near = opcode_named(word) ? "" : nearest(word, words);
     return in.fail(fmt::format("'{}' names no instruction", part),
-                   near.empty() ? "as in forward:0, recv:c0:1, all_reduce:b2, gradients:b2:3"
-                                : fmt::format("did you mean '{}'?", near));
+                   !near.empty() ? fmt::format("did you mean '{}'?", near)
+                   : repetition  ? "within 'repeat', as in forward:+0, recv:c0:+1, send:c0:-1"
+                                 : "as in forward:0, recv:c0:1, all_reduce:b2, gradients:b2:3");
   }
+}
+
+int read_micro_batch(PlanLineReader& in, std::int64_t micro_batches,
+                     std::optional<int> repetition) {
+  const std::string_view text = in.value("mb");
+  const std::optional<int> micro_batch = parse_micro_batch(text, repetition);
+  if (micro_batch && *micro_batch < std::max<std::int64_t>(micro_batches, 1)) return *micro_batch;
+  if (!repetition) {
+    in.fail(fmt::format("mb is '{}', of {} micro-batches", text, micro_batches));
+  } else if (const std::optional<std::int64_t> plain = parse_integer(text); plain && *plain >= 0) {
+    in.fail(fmt::format("mb is '{}' within 'repeat'", text),
+            "how far it is from the micro-batch of the repetition, as in mb=+0");
+  } else {
+    in.fail(fmt::format("mb is '{}' in the repetition of micro-batch {}, of {} micro-batches", text,
+                        *repetition, micro_batches));
+  }
+  return 0;
 }
 
 }  // namespace
 
+std::string print_instruction(const Instruction& instruction, std::optional<int> repetition) {
+  const InstructionId& id = instruction.id;
+  std::string text(name_of(id.opcode));
+  if (id.object >= 0) text += fmt::format(" {}{}", object_letter(id.opcode), id.object);
+  if (id.micro_batch >= 0) text += " mb=" + print_micro_batch(id.micro_batch, repetition);
+  const char* separator = " after=";
+  for (const InstructionId& dependency : instruction.after) {
+    text += separator + print_instruction_id(dependency, repetition);
+    separator = ",";
+  }
+  return text;
+}
+
 Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
-                             std::int64_t micro_batches) {
+                             std::int64_t micro_batches, std::optional<int> repetition) {
   PlanLineReader in(line, diagnostics, {"mb", "after"});
   Instruction instruction;
   const std::optional<Opcode> opcode = opcode_named(line.keyword());
@@ -52,13 +84,9 @@ Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
     instruction.id.object = in.reference(letter, letter == 'b' ? "a bucket" : "a cut");
   }
   if (has_micro_batch(*opcode)) {
-    const std::int64_t micro_batch = in.integer_value("mb");
-    if (micro_batch < 0 || micro_batch >= std::max<std::int64_t>(micro_batches, 1)) {
-      in.fail(fmt::format("mb is {}, of {} micro-batches", micro_batch, micro_batches));
-    }
-    instruction.id.micro_batch = static_cast<int>(micro_batch);
+    instruction.id.micro_batch = read_micro_batch(in, micro_batches, repetition);
   }
-  if (in.next_is("after")) read_after(in, instruction.after);
+  if (in.next_is("after")) read_after(in, repetition, instruction.after);
   in.finish();
   return instruction;
 }

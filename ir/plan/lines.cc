@@ -38,6 +38,11 @@ int read_reference(std::string_view text, char letter) {
   return index < 0 ? -1 : index;
 }
 
+void report_indentation(int number, std::string_view line, Diagnostics& diagnostics) {
+  diagnostics.error({number, 1, 1}, line.empty() ? "empty line" : "wrong indentation",
+                    "items of a section are indented by two spaces, those of a 'repeat' by four");
+}
+
 }  // namespace
 
 std::vector<PlanLine> split_plan_lines(std::string_view text, Diagnostics& diagnostics) {
@@ -57,16 +62,70 @@ std::vector<PlanLine> split_plan_lines(std::string_view text, Diagnostics& diagn
                         "lines end in LF alone");
       return lines;
     }
-    const bool indented = line.substr(0, kIndent.size()) == kIndent;
-    const std::string_view content = line.substr(indented ? kIndent.size() : 0);
+    std::string_view content = line;
+    int depth = 0;
+    for (; depth < 2 && content.substr(0, kIndent.size()) == kIndent; ++depth) {
+      content.remove_prefix(kIndent.size());
+    }
     if (content.empty() || content.front() == ' ') {
-      diagnostics.error({number, 1, 1}, line.empty() ? "empty line" : "wrong indentation",
-                        "items of a section are indented by two spaces");
+      report_indentation(number, line, diagnostics);
       continue;
     }
-    lines.push_back({number, line, indented, tokens_of(content, indented ? 3 : 1)});
+    lines.push_back({number, line, depth, tokens_of(content, 1 + 2 * depth)});
   }
   return lines;
+}
+
+SourceRange keyword_range(const PlanLine& line) {
+  return {line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())};
+}
+
+PlanLines::PlanLines(std::string_view text, Diagnostics& diagnostics)
+    : lines_(split_plan_lines(text, diagnostics)), diagnostics_(diagnostics) {}
+
+const PlanLine* PlanLines::expect(const std::string& keyword) {
+  const PlanLine* line = peek();
+  if (line == nullptr) {
+    diagnostics_.error({last_number() + 1, 0, 1},
+                       fmt::format("the plan ends where '{}' is expected", keyword));
+    return nullptr;
+  }
+  if (line->keyword() == keyword && line->depth == 0) return &lines_[next_++];
+  const std::string found(line->keyword());
+  const bool typo = !nearest(found, {keyword}).empty();
+  diagnostics_.error(keyword_range(*line),
+                     fmt::format("'{}' where '{}' is expected", found, keyword),
+                     typo ? fmt::format("did you mean '{}'?", keyword) : "");
+  if (typo) ++next_;
+  return nullptr;
+}
+
+const PlanLine* PlanLines::next_item(const std::string& keyword) {
+  while (peek() != nullptr && peek()->depth > 0) {
+    const PlanLine* line = &lines_[next_++];
+    if (line->depth > 1) {
+      report_indentation(line->number, line->text, diagnostics_);
+    } else if (keyword.empty() || line->keyword() == keyword) {
+      return line;
+    } else {
+      diagnostics_.error(keyword_range(*line),
+                         fmt::format("'{}' where '{}' is expected", line->keyword(), keyword));
+    }
+  }
+  return nullptr;
+}
+
+std::vector<const PlanLine*> PlanLines::repeated() {
+  std::vector<const PlanLine*> found;
+  for (; peek() != nullptr && peek()->depth > 1; ++next_) found.push_back(peek());
+  return found;
+}
+
+void check_total(const PlanLine& line, Diagnostics& diagnostics, std::string_view what,
+                 std::int64_t stated, std::int64_t found) {
+  if (!diagnostics.ok() || stated == found) return;
+  diagnostics.error(keyword_range(line),
+                    fmt::format("{}={}, but its lines have {}", what, stated, found));
 }
 
 const PlanToken* PlanLineReader::take(std::string_view what) {

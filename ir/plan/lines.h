@@ -21,14 +21,44 @@ struct PlanToken {
 struct PlanLine {
   int number = 0;  ///< from 1
   std::string_view text;
-  bool indented = false;          ///< belongs to the last line before it that is not indented
+  int depth = 0;  ///< 0: begins a section; 1: an item of it; 2: an instruction of a `repeat`
   std::vector<PlanToken> tokens;  ///< at least one
   std::string_view keyword() const { return tokens.front().text; }
 };
 
+SourceRange keyword_range(const PlanLine& line);
+
 /// Splits a text into lines and tokens. Reports blank lines, wrong indentation, carriage returns
 /// and a missing last line end.
 std::vector<PlanLine> split_plan_lines(std::string_view text, Diagnostics& diagnostics);
+
+/// The lines of a plan's text, one after the other. Errors go to `diagnostics`.
+class PlanLines {
+ public:
+  PlanLines(std::string_view text, Diagnostics& diagnostics);
+
+  const std::vector<PlanLine>& all() const { return lines_; }
+  int last_number() const { return lines_.empty() ? 0 : lines_.back().number; }
+  const PlanLine* peek() const { return next_ < lines_.size() ? &lines_[next_] : nullptr; }
+  void skip() { ++next_; }
+  /// Returns the next line if it is `keyword`. Otherwise reports it, and skips a line that was
+  /// meant to be `keyword`.
+  const PlanLine* expect(const std::string& keyword);
+  /// Returns the next item of the section that is being read; null at its end. Reports items that
+  /// are not `keyword`, unless that is empty.
+  const PlanLine* next_item(const std::string& keyword);
+  /// Returns the instructions of the `repeat` that was read last.
+  std::vector<const PlanLine*> repeated();
+
+ private:
+  std::vector<PlanLine> lines_;
+  std::size_t next_ = 0;
+  Diagnostics& diagnostics_;
+};
+
+/// Reports a section whose items do not add up to the total in its first line.
+void check_total(const PlanLine& line, Diagnostics& diagnostics, std::string_view what,
+                 std::int64_t stated, std::int64_t found);
 
 /// Reads one line after its keyword: words, then `key=value` pairs in a fixed order. After the
 /// first error, the reader reports no other error of the line and returns defaults.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/text.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <limits>
 
 namespace agpcs {
 namespace {
 
-/// Reads "3" or, with a letter, "b3"; returns -1 for anything else.
-int parse_index(std::string_view text, char letter) {
-  if (letter != '\0') {
-    if (text.empty() || text.front() != letter) return -1;
-    text.remove_prefix(1);
-  }
-  const std::optional<std::int64_t> number = parse_integer(text);
+/// Reads "b3" for letter 'b'; returns -1 for anything else.
+int parse_object(std::string_view text, char letter) {
+  if (text.empty() || text.front() != letter) return -1;
+  const std::optional<std::int64_t> number = parse_integer(text.substr(1));
   if (!number || *number < 0 || *number > std::numeric_limits<int>::max()) return -1;
   return static_cast<int>(*number);
 }
@@ -61,7 +60,34 @@ bool has_micro_batch(Opcode opcode) {
   }
 }
 
-std::optional<InstructionId> parse_instruction_id(std::string_view text) {
+std::string print_micro_batch(int micro_batch, std::optional<int> repetition) {
+  return repetition ? fmt::format("{:+}", micro_batch - *repetition) : fmt::to_string(micro_batch);
+}
+
+std::optional<int> parse_micro_batch(std::string_view text, std::optional<int> repetition) {
+  std::int64_t base = 0;
+  if (repetition) {
+    if (text.size() < 2 || (text[0] != '+' && text[0] != '-')) return {};
+    if (text[0] == '+') text.remove_prefix(1);
+    base = *repetition;
+  }
+  const std::optional<std::int64_t> number = parse_integer(text);
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  if (!number || *number > kMost || *number < -kMost) return {};
+  const std::int64_t micro_batch = base + *number;
+  if (micro_batch < 0 || micro_batch > kMost) return {};
+  return static_cast<int>(micro_batch);
+}
+
+std::string print_instruction_id(const InstructionId& id, std::optional<int> repetition) {
+  std::string text(name_of(id.opcode));
+  if (id.object >= 0) text += fmt::format(":{}{}", object_letter(id.opcode), id.object);
+  if (id.micro_batch >= 0) text += ":" + print_micro_batch(id.micro_batch, repetition);
+  return text;
+}
+
+std::optional<InstructionId> parse_instruction_id(std::string_view text,
+                                                  std::optional<int> repetition) {
   const std::vector<std::string_view> parts = split_outside_quotes(text, ':');
   const std::optional<Opcode> opcode = opcode_named(parts[0]);
   if (!opcode) return {};
@@ -69,8 +95,12 @@ std::optional<InstructionId> parse_instruction_id(std::string_view text) {
   const char letter = object_letter(*opcode);
   const std::size_t length = 1 + (letter != '\0' ? 1 : 0) + (has_micro_batch(*opcode) ? 1 : 0);
   if (parts.size() != length) return {};
-  if (letter != '\0' && (id.object = parse_index(parts[1], letter)) < 0) return {};
-  if (has_micro_batch(*opcode) && (id.micro_batch = parse_index(parts.back(), '\0')) < 0) return {};
+  if (letter != '\0' && (id.object = parse_object(parts[1], letter)) < 0) return {};
+  if (has_micro_batch(*opcode)) {
+    const std::optional<int> micro_batch = parse_micro_batch(parts.back(), repetition);
+    if (!micro_batch) return {};
+    id.micro_batch = *micro_batch;
+  }
   return id;
 }
 

@@ -131,12 +131,7 @@ StreamKind stream_of(Opcode opcode) {
   return StreamKind::kCompute;
 }
 
-std::string name_of(const InstructionId& id) {
-  std::string text(name_of(id.opcode));
-  if (id.object >= 0) text += fmt::format(":{}{}", object_letter(id.opcode), id.object);
-  if (id.micro_batch >= 0) text += fmt::format(":{}", id.micro_batch);
-  return text;
-}
+std::string name_of(const InstructionId& id) { return print_instruction_id(id, {}); }
 
 int Plan::rank_count() const {
   std::size_t count = 0;

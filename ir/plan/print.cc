@@ -2,6 +2,8 @@
 #include "ir/base/units.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/flow.h"
+#include "ir/plan/instruction.h"
+#include "ir/plan/repetition.h"
 #include "ir/plan/text.h"
 
 #include <agpcs/plan.h>
@@ -9,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
 
 namespace agpcs {
 namespace {
@@ -139,17 +142,16 @@ class PlanPrinter {
 
   void print_program(const Program& program) {
     add("program {}\n", stage_name(program.stage));
-    for (const Instruction& instruction : program.instructions) {
-      const InstructionId& id = instruction.id;
-      add("  {}", name_of(id.opcode));
-      if (id.object >= 0) add(" {}{}", object_letter(id.opcode), id.object);
-      if (id.micro_batch >= 0) add(" mb={}", id.micro_batch);
-      const char* separator = " after=";
-      for (const InstructionId& dependency : instruction.after) {
-        add("{}{}", separator, name_of(dependency));
-        separator = ",";
+    for (const Repetition& piece : repetitions_of(program)) {
+      std::optional<int> repetition;
+      if (piece.times > 1) {
+        repetition = piece.first;
+        add("  repeat mb={}..{}\n", piece.first, piece.first + static_cast<int>(piece.times) - 1);
       }
-      text_ += '\n';
+      for (std::size_t i = piece.begin; i < piece.begin + piece.size; ++i) {
+        add("{}{}\n", repetition ? "    " : "  ",
+            print_instruction(program.instructions[i], repetition));
+      }
     }
   }
 

@@ -42,8 +42,17 @@ std::optional<Opcode> opcode_named(std::string_view name);
 /// buckets, 0 when they name no object.
 char object_letter(Opcode opcode);
 bool has_micro_batch(Opcode opcode);
-/// Parses what `name_of(InstructionId)` prints: "recv_gradient:c1:3", "gradients:b0:7",
-/// "forward:0", "update".
-std::optional<InstructionId> parse_instruction_id(std::string_view text);
+/// Prints a micro-batch: "7"; within a `repeat` as the distance from that of the repetition: "+2".
+std::string print_micro_batch(int micro_batch, std::optional<int> repetition);
+/// Parses that; nothing if it is none.
+std::optional<int> parse_micro_batch(std::string_view text, std::optional<int> repetition);
+/// Prints "recv_gradient:c1:3", "gradients:b0:7", "forward:0", "update", as `name_of` does; within
+/// a `repeat` "recv_gradient:c1:+1".
+std::string print_instruction_id(const InstructionId& id, std::optional<int> repetition);
+std::optional<InstructionId> parse_instruction_id(std::string_view text,
+                                                  std::optional<int> repetition);
+
+/// As `parse_plan`, but the text may say the plan in other lines than `print_plan` does.
+Result<Plan> parse_any_spelling(std::string_view text, std::string_view file);
 
 }  // namespace agpcs

@@ -72,7 +72,7 @@ class CheckpointParser {
   // are wrong.
   void check_end() {
     const PlanLine& last = lines_.back();
-    if (last.keyword() != "end" || last.indented) {
+    if (last.keyword() != "end" || last.depth > 0) {
       return diagnostics_.error({last.number, 0, 1}, "the last line is not 'end'",
                                 "is the file truncated?");
     }
@@ -92,7 +92,7 @@ class CheckpointParser {
   const PlanLine* line(std::string_view keyword) {
     if (!diagnostics_.ok()) return nullptr;
     const PlanLine& at = lines_[next_];  // the last one is 'end'
-    if (at.keyword() == keyword && !at.indented) {
+    if (at.keyword() == keyword && at.depth == 0) {
       ++next_;
       return &at;
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From format 1 to format 2: the lines of flows have other words, as `reduce_scatter` and
-// `all_gather` became instructions. All else is the same.
+// `all_gather` became instructions. Printing the plan says the rest, such as `repeat`.
 #include "tools/plan/upgrade.h"
+
+#include "ir/plan/text.h"
 
 #include <agpcs/plan.h>
 
@@ -41,9 +43,8 @@ std::string upgraded(std::string_view text) {
 
 Result<std::string> upgrade_plan(std::string_view text, std::string_view file) {
   const bool is_old = text.substr(0, kFormat1.size()) == kFormat1;
-  std::string result = is_old ? upgraded(text) : std::string(text);
-  AGPCS_TRY([[maybe_unused]] const Plan plan, parse_plan(result, file));
-  return result;
+  AGPCS_TRY(const Plan plan, parse_any_spelling(is_old ? upgraded(text) : std::string(text), file));
+  return print_plan(plan);
 }
 
 }  // namespace agpcs

@@ -8,9 +8,9 @@
 
 namespace agpcs {
 
-/// Returns the text of a plan of format 1 in the format of this AGPCS; a text that is in that
-/// format already comes back as it is. Errors: the text is neither; what `parse_plan` finds in the
-/// result.
+/// Returns the text of a plan of format 1, or of one of format 2 that says things in other lines
+/// than `print_plan` does, as this AGPCS writes it. Errors: the text is neither; what `parse_plan`
+/// finds in the result but its spelling.
 Result<std::string> upgrade_plan(std::string_view text, std::string_view file);
 
 }  // namespace agpcs
