@@ -11,6 +11,7 @@
 #include "runtime/job/replan_task.h"
 #include "runtime/job/state_moves.h"
 #include "runtime/job/switch_budget.h"
+#include "runtime/replay/plan_agreement.h"
 #include "runtime/replay/plan_exchange.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/operation_times.h"
@@ -453,7 +454,7 @@ Status PlanTrainer::take_over(std::int64_t announced) {
 Result<std::string> PlanTrainer::prepare(const Plan& plan, Generation& next) {
   next.plan = plan;
   AGPCS_TRY(next.executor, make_executor_());
-  AGPCS_RETURN_IF_ERROR(next.executor->prepare(next.plan, rank_));
+  AGPCS_RETURN_IF_ERROR(prepare_executor(next.plan, rank_, *next.executor));
   if (next_number_ + numbers_of(plan) > kTransportNumbers) {
     return std::string("groups and flows have no more numbers");
   }

@@ -44,4 +44,14 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
   return {};
 }
 
+Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
+  AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
+  const int stage = plan.stage_of_rank(rank);
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    if (!plan.buckets[b].is_sharded() || !plan.buckets[b].is_of(stage)) continue;
+    AGPCS_TRY([[maybe_unused]] const Buffer buffer, executor.values(static_cast<int>(b)));
+  }
+  return {};
+}
+
 }  // namespace agpcs

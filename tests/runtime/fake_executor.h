@@ -52,6 +52,7 @@ class FakeExecutor : public Executor {
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
   int batches = 1;         ///< of a step
   bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
+  bool divides = true;     ///< it can update a part of its parameters
   /// Called before each forward and backward; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 

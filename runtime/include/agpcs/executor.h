@@ -91,8 +91,8 @@ class Executor {
   virtual Result<Buffer> bucket(int bucket) = 0;
 
   /// Returns the flat buffer of the parameters of `bucket`, laid out like its gradients. Used for
-  /// sharded buckets alone: other ranks' elements are received in it. kUnavailable (the default):
-  /// the executor cannot divide state.
+  /// sharded buckets alone: other ranks' elements are received in it. It is also called once before
+  /// the first step. kUnavailable (the default): the executor cannot divide state.
   virtual Result<Buffer> values(int bucket);
 
   /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose

@@ -27,6 +27,7 @@
 namespace agpcs {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using Kind = TrainerEvent::Kind;
 
@@ -97,7 +98,7 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
   /// checks losses, and every rank's parameters at the end, against one process that computes all
   /// samples.
   Outcome train(const Plan& plan, int steps, Replanner* replanner,
-                const SwitchOptions& switching = {}, int unable_rank = -1) {
+                const SwitchOptions& switching = {}, int unable_rank = -1, bool divides = true) {
     Outcome outcome;
     std::mutex mutex;
     GetParam().run(plan.rank_count(), [&](Transport& transport) {
@@ -122,6 +123,7 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
         }
         auto executor = std::make_unique<FakeExecutor>();
         executor->remembers = true;
+        executor->divides = divides;
         return std::unique_ptr<Executor>(std::move(executor));
       };
       auto trainer = Trainer::create(plan, rank, transport, executors, options);
@@ -214,6 +216,16 @@ TEST_P(TrainerOver, MovesBetweenPlansWhoseStagesShareABucket) {
                                          .shared = {{0, 1}, {0, 1}}}));
   const Outcome outcome = train(plan, kSteps, &replanner);
   EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
+TEST_P(TrainerOver, APlanThatDividesStateStaysOutWhereAnExecutorCannot) {
+  Plan divided = make_plan(
+      {.shares = {{4}, {1, 2, 1}}, .cuts = {{0, 1, {"a"}}}, .micro_batches = 3, .weights = {2, 1}});
+  ScriptedReplanner replanner(divided);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner, {}, -1, /*divides=*/false);
+  EXPECT_THAT(why_kept(outcome), AnyOf(HasSubstr("divides its state among ranks"),
+                                       HasSubstr("a rank could not prepare the new plan")));
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 
 // What the executors remember is whole or divided before and after, in the same or in other parts.

@@ -273,6 +273,19 @@ TEST_P(ReplayerOver, ARankThatComputesForTooLongIsNamedByTheOneThatWaits) {
   EXPECT_THAT(said[0].message(), HasSubstr("rank 1 (host0/1): recv c0 mb=1"));
 }
 
+TEST_P(ReplayerOver, AnExecutorThatCannotDivideStateIsRefusedBeforeTheFirstStep) {
+  const Plan plan = make_plan({.shares = {{3, 1}}, .cuts = {}, .micro_batches = 2, .weights = {1}});
+  GetParam().run(plan.rank_count(), [&](Transport& transport) {
+    FakeExecutor executor;
+    executor.divides = false;
+    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+    ASSERT_FALSE(replayer.ok());
+    EXPECT_THAT(replayer.status().message(),
+                HasSubstr("divides its state among ranks, and the executor cannot update a part of "
+                          "its parameters\n  hint: a plan made with --without state"));
+  });
+}
+
 TEST_P(ReplayerOver, RanksWithDifferentPlansAreRefusedWithBothDigests) {
   const Plan plan = make_plan({{{1, 1}}, {}, 1});
   Plan other = plan;

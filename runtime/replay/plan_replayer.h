@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replayer: one walk over the resolved program. The caller's thread computes, and posts each
+// message and collective as soon as it has all that it waits for; the transport completes them. The
+// thread waits only where a computation needs one of them, and at the end of the step.
+#pragma once
+
+#include "runtime/replay/gradient_rounding.h"
+#include "runtime/replay/in_order.h"
+#include "runtime/replay/recording_replayer.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/operation_times.h"
+#include "runtime/support/recording.h"
+
+#include <agpcs/replayer.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// Returns "rank 3 (volta/3)".
+std::string rank_name(const Plan& plan, int rank);
+
+inline constexpr std::array<Stream, 3> kStreams = {Stream::kSend, Stream::kRecv,
+                                                   Stream::kCollective};
+inline constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRecv,
+                                                     StreamKind::kCollective};
+
+class PlanReplayer final : public RecordingReplayer, private GradientListener {
+ public:
+  PlanReplayer(const Plan& plan, int rank, ResolvedProgram program, GradientRounding rounding,
+               Transport& transport, Executor& executor, const ReplayOptions& options,
+               int record_after);
+  ~PlanReplayer() override;
+  PlanReplayer(const PlanReplayer&) = delete;
+  PlanReplayer& operator=(const PlanReplayer&) = delete;
+
+  Result<StepReport> run_step() override;
+  Result<Evaluation> evaluate() override;
+  const StepRecording& recording() const override { return recording_; }
+  std::vector<double>& to_report() override { return to_report_; }
+  const std::vector<double>& reported() const override { return reported_; }
+  const std::vector<InstructionId>& instructions() const override { return ids_; }
+  const StepTimes& times() const override { return times_; }
+
+ private:
+  // A walk over the program, which leaves some instructions out on all ranks.
+  enum class Pass : std::uint8_t {
+    kWhole,
+    kMore,        // nothing is reduced, updated or reported: another batch of the step follows
+    kEvaluation,  // forward passes alone
+  };
+  // The tickets of a posted message or collective; 0, 0: not posted.
+  struct Posted {
+    Ticket first = 0, last = 0;
+  };
+  const ResolvedInstruction& at(std::size_t index) const { return program_.instructions[index]; }
+  const std::vector<std::size_t>& stream(StreamKind kind) const {
+    return program_.streams[static_cast<std::size_t>(kind)];
+  }
+
+  /// Records the next step if all ranks can, and otherwise notes the reason in `recording_`.
+  /// Returns false on a failure.
+  bool decide_recording();
+  Status record();
+  bool replay_step();
+  bool start_step();
+  void begin_pass(Pass pass);
+  bool skips(const ResolvedInstruction& instruction) const;
+  bool compute_step();
+  bool await(const ResolvedInstruction& instruction);
+  Status compute(const ResolvedInstruction& instruction);
+  Status check_loss() const;
+  Status check_gradient(int bucket);
+  /// Takes back all sums that travelled in a wire type, each as soon as it is there.
+  bool take_sums();
+  Status take_sum(int bucket);
+  void bucket_ready(int bucket) override;
+  /// Posts, in order, the instructions that have all that they wait for.
+  void post();
+  bool may_start(const ResolvedInstruction& instruction) const;
+  void post(std::size_t index);
+  Result<Ticket> post(std::size_t index, std::size_t part);
+  Result<Buffer> buffer_of(const ResolvedInstruction& instruction, std::size_t part);
+  Buffer report_buffer();
+  bool finish_step();
+  /// Makes later computations come after the instruction.
+  bool order_after(Stream stream, std::size_t index);
+  bool wait(Stream stream, std::size_t index);
+  bool fail_at(Stream stream, std::size_t index, const Status& status);
+  void take_reported();
+  void note_times();
+  OperationTime time_of(Stream stream, std::size_t index, Ticket ticket) const;
+  void fail(const std::string& what, const Status& cause);
+
+  const ResolvedProgram program_;
+  const std::string name_;
+  const int world_;
+  const std::int64_t statistics_every_;
+  const std::vector<PlanBucket> buckets_;  // buckets of all stages
+  std::vector<ElementRange> owned_;        // by bucket: the elements that this rank owns
+  GradientRounding rounding_;
+  Transport& transport_;
+  Executor& executor_;
+  const ReplayOptions options_;
+  const int record_after_;  // 0: never
+  std::vector<InstructionId> ids_;
+  StepTimes times_;
+  std::vector<double> to_report_, reported_;
+  std::vector<double> report_;  // what travels: the loss, then the words
+
+  // State of the running step.
+  std::int64_t step_;
+  Pass pass_ = Pass::kWhole;
+  std::size_t computed_ = 0;           // computations that are done
+  std::array<InOrder, 3> order_;       // by Stream: the order of its instructions
+  std::array<Ticket, 3> newest_ = {};  // by Stream: newest ticket
+  std::vector<Posted> posted_;         // by instruction
+  std::vector<char> ready_;            // by bucket: it has its last gradient
+  Status failure_;
+
+  StepRecording recording_;
+  std::unique_ptr<StepGraph> graph_;                // null: instructions are launched one by one
+  RecordingExecutor* recorded_executor_ = nullptr;  // the executor, if `graph_` is set
+  bool records_ = false;                            // this step is being recorded
+  std::size_t report_at_ = kNoInstruction;
+};
+
+}  // namespace agpcs
