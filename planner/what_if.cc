@@ -41,7 +41,7 @@ class PlanChanges {
   Result<WhatIfs> run() {
     for (const auto change : {&PlanChanges::change_micro_batches, &PlanChanges::change_buckets,
                               &PlanChanges::change_algorithms, &PlanChanges::change_shares,
-                              &PlanChanges::leave_out_devices, &PlanChanges::change_recompute,
+                              &PlanChanges::leave_out_devices, &PlanChanges::change_memory,
                               &PlanChanges::change_schedule}) {
       AGPCS_RETURN_IF_ERROR((this->*change)());
     }
@@ -304,13 +304,18 @@ class PlanChanges {
     return attempt("devices", *changed, fmt::format("{}without {}{}", in_stage(stage), name, text));
   }
 
-  Status change_recompute() {
+  Status change_memory() {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       const StageSpec& spec = now_.stages[at(stage)];
       AGPCS_RETURN_IF_ERROR(
           attempt("recompute", {SetMemory{stage, !spec.recompute}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
+      if (spec.devices.size() < 2 || !may_divide_state(problem_)) continue;
+      AGPCS_RETURN_IF_ERROR(
+          attempt("state", {SetMemory{stage, std::nullopt, !spec.divides_state}},
+                  fmt::format("s{} {} the optimizer's state", stage,
+                              spec.divides_state ? "has all of, not divides," : "divides")));
     }
     return {};
   }

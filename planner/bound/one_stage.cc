@@ -34,9 +34,7 @@ class OneStage {
 
   Limit run() {
     add_forms(false);
-    const bool divides =
-        facts_.problem.options.divide_state && state_bytes(facts_.problem.training) > 0;
-    if (divides) add_forms(true);
+    if (may_divide_state(facts_.problem)) add_forms(true);
     return best_;
   }
 

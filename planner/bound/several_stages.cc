@@ -164,7 +164,9 @@ class SeveralStages {
   }
 
   /// Prices the updates: for every parameter, at least one device zeroes the gradient and makes the
-  /// update. These are further items of the work, at the same prices.
+  /// update. Devices that divide its state make it in parts. A part takes a beginning, then seconds
+  /// in proportion, which is concave, so nothing costs less than the whole on the best device.
+  /// These are further items of the work, at the same prices.
   double price_updates() const {
     double total = 0;
     for (const GradientSize& gradient : facts_.gradients) {

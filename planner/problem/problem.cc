@@ -3,6 +3,7 @@
 
 #include "ir/graph/modules.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/state_parts.h"
 
 #include <fmt/format.h>
 
@@ -65,6 +66,10 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   blocks.cut_modules = options.cut_modules;
   problem->blocks = make_blocks(problem->graph, samples, problem->training.precision, blocks);
   return std::unique_ptr<const Problem>(std::move(problem));
+}
+
+bool may_divide_state(const Problem& problem) {
+  return problem.options.divide_state && state_bytes(problem.training) > 0;
 }
 
 GradientSize gradient_of(const Problem& problem, TensorId parameter) {

@@ -21,8 +21,7 @@ namespace agpcs {
 
 /// The most samples in a step. More are a mistake; up to here no sum of bytes overflows.
 inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
-/// The most micro-batches in a step. A plan spells out every micro-batch, and more of them would
-/// only keep devices waiting.
+/// The most micro-batches in a step. More of them would only keep devices waiting.
 inline constexpr std::int64_t kMostMicroBatches = 4096;
 
 struct ProblemOptions {
@@ -58,6 +57,9 @@ struct Problem {
  private:
   Problem() = default;
 };
+
+/// Returns whether stages may divide the optimizer's state: it keeps some, and it is not ruled out.
+bool may_divide_state(const Problem& problem);
 
 /// The gradient of a trained parameter.
 struct GradientSize {

@@ -282,8 +282,8 @@ class MoveLister {
                      [](const StageSpec& spec) { return spec.divides_state; })) {
       return;
     }
+    if (!may_divide_state(problem_)) return;
     const std::int64_t state = state_bytes(problem_.training);
-    if (!problem_.options.divide_state || state == 0) return;
     constexpr double kLargePart = 0.25;
     const double other =
         2 * static_cast<double>(element_bytes(DType::kFp32, problem_.training.precision));

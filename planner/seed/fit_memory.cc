@@ -200,7 +200,7 @@ bool divides(const Strategy& strategy) {
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  const bool may_divide = problem.options.divide_state && state_bytes(problem.training) > 0;
+  const bool may_divide = may_divide_state(problem);
   // A stage left with a single device has other programs, so the whole strategy is judged again.
   const auto fits = [&](const Strategy& fitted) { return evaluator.lacking(fitted) <= 0; };
   std::optional<Strategy> fitted = helped(problem, evaluator, strategy, may_divide);

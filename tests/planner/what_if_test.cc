@@ -100,6 +100,16 @@ TEST(WhatIfPlan, LeavesOutWhatDoesNotFit) {
   EXPECT_GT(found.tried, 0);
 }
 
+TEST(WhatIfPlan, DividesTheOptimizersStateOfAStageWithSeveralDevices) {
+  const Tried whole(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=2048 a/1=2048 : *\n");
+  EXPECT_EQ(of_family(whole.in_plan(), "state").change, "s0 divides the optimizer's state");
+  const Tried divided(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=2048 a/1=2048 state : *\n");
+  EXPECT_EQ(of_family(divided.in_plan(), "state").change,
+            "s0 has all of, not divides, the optimizer's state");
+  const Tried alone(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=4096 : *\n");
+  EXPECT_FALSE(has_family(alone.in_plan(), "state"));
+}
+
 TEST(WhatIfPlan, AChangeOfBucketsIsThatOfTheOptionItNames) {
   const Tried one(chain(4, 1024), fast_and_slow(), 4096,
                   "stage a/0=1024 a/1=1024 b/0=1024 b/1=1024 : *\n");

@@ -117,8 +117,11 @@ Json stage_rows(const ReportInput& input) {
     const StageEstimate& times = input.step.estimate.stages[s];
     std::int64_t operators = 0, parameters = 0;
     for (const PlanStage::Run& run : stage.operators) operators += run.count;
+    bool divides = false;
     for (const PlanBucket& bucket : plan.buckets) {
-      if (bucket.is_of(static_cast<int>(s))) parameters += bucket.elements();
+      if (!bucket.is_of(static_cast<int>(s))) continue;
+      parameters += bucket.elements();
+      divides = divides || bucket.is_sharded();
     }
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     rows.push_back({{"name", stage.name},
@@ -131,6 +134,7 @@ Json stage_rows(const ReportInput& input) {
                     {"operators", operators},
                     {"parameters", elements_text(parameters)},
                     {"recomputation", stage.recompute ? "yes" : "no"},
+                    {"state", divides ? "divided" : "whole"},
                     {"forward", figure(times.forward_seconds, "s")},
                     {"backward", figure(times.backward_seconds, "s")}});
   }
