@@ -26,6 +26,13 @@ Plan lowered(const Problem& problem, const Strategy& strategy) {
   return *lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
 }
 
+std::unique_ptr<const Problem> problem_with(Graph graph, Cluster cluster, std::int64_t batch,
+                                            double momentum) {
+  Training training = testing::training_of(graph, batch);
+  training.optimizer.momentum = momentum;
+  return *Problem::make(std::move(graph), std::move(cluster), training);
+}
+
 /// A strategy on a problem, with its plan and what it takes.
 struct Tried {
   std::unique_ptr<const Problem> problem;
@@ -33,8 +40,9 @@ struct Tried {
   Plan plan;
   Estimate estimate;
 
-  Tried(Graph graph, Cluster cluster, std::int64_t batch, const std::string& text)
-      : problem(problem_of(std::move(graph), std::move(cluster), batch)),
+  Tried(Graph graph, Cluster cluster, std::int64_t batch, const std::string& text,
+        double momentum = 0)
+      : problem(problem_with(std::move(graph), std::move(cluster), batch, momentum)),
         strategy(strategy_of(text, problem->graph, problem->cluster)),
         plan(lowered(*problem, strategy)),
         estimate(*simulate(plan, problem->graph, problem->cluster, problem->costs)) {}
@@ -101,13 +109,15 @@ TEST(WhatIfPlan, LeavesOutWhatDoesNotFit) {
 }
 
 TEST(WhatIfPlan, DividesTheOptimizersStateOfAStageWithSeveralDevices) {
-  const Tried whole(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=2048 a/1=2048 : *\n");
-  EXPECT_EQ(of_family(whole.in_plan(), "state").change, "s0 divides the optimizer's state");
-  const Tried divided(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=2048 a/1=2048 state : *\n");
-  EXPECT_EQ(of_family(divided.in_plan(), "state").change,
+  const auto found = [](const std::string& stage, double momentum) {
+    return Tried(chain(4, 1024), fast_and_slow(), 4096, stage + " : *\n", momentum).in_plan();
+  };
+  EXPECT_EQ(of_family(found("stage a/0=2048 a/1=2048", 0.9), "state").change,
+            "s0 divides the optimizer's state");
+  EXPECT_EQ(of_family(found("stage a/0=2048 a/1=2048 state", 0.9), "state").change,
             "s0 has all of, not divides, the optimizer's state");
-  const Tried alone(chain(4, 1024), fast_and_slow(), 4096, "stage a/0=4096 : *\n");
-  EXPECT_FALSE(has_family(alone.in_plan(), "state"));
+  EXPECT_FALSE(has_family(found("stage a/0=4096", 0.9), "state"));
+  EXPECT_FALSE(has_family(found("stage a/0=2048 a/1=2048", 0), "state"));  // there is none
 }
 
 TEST(WhatIfPlan, AChangeOfBucketsIsThatOfTheOptionItNames) {
