@@ -156,7 +156,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
     AGPCS_TRY(PlanBucket lowered, lower_bucket(graph, bucket, plan.buckets.size(), training));
     plan.buckets.push_back(std::move(lowered));
   }
-  const Timetable timetable(plan);
+  const Timetable timetable(plan, in_flight_by_stage(strategy));
   divide_states(graph, cluster, strategy, timetable, plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     plan.programs.push_back(stage_program(plan, timetable, stage));

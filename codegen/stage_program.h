@@ -8,12 +8,13 @@
 
 namespace agpcs {
 
-/// Returns the program of stage `stage` of `plan`. Needs: `plan` has stages, cuts, buckets,
-/// schedule and micro-batches; `timetable` belongs to it.
+/// Returns the program of stage `stage` of `plan`. Needs: `plan` has stages, cuts, buckets and
+/// micro-batches; `timetable` belongs to it.
 ///
-/// 1F1B: stage s of S runs min(M, S - s - 1) forwards, then alternates forward and backward, then
-/// drains, so that it holds the activations of at most S - s micro-batches. GPipe: all forwards,
-/// then all backwards. Micro-batches go in ascending order.
+/// A stage that has d micro-batches in flight runs d - 1 forwards, then alternates forward and
+/// backward, then drains, so that it holds the activations of at most d micro-batches. That is
+/// GPipe where d is all of them: all forwards, then all backwards. Micro-batches go in ascending
+/// order.
 ///
 /// Messages: both ends post them in the order in which the timetable's passes need them; of two
 /// that are needed at the same time, the one made earlier comes first. A stage receives the inputs

@@ -12,11 +12,8 @@ namespace {
 
 constexpr int kNotYet = -1;
 
-std::vector<InstructionId> schedule_order(const Plan& plan, int stage) {
-  const int micro_batches = static_cast<int>(plan.micro_batches);
-  const int later_stages = static_cast<int>(plan.stages.size()) - stage - 1;
-  const bool gpipe = plan.schedule == Schedule::kGPipe;
-  const int ahead = gpipe ? micro_batches : std::min(micro_batches, later_stages);
+std::vector<InstructionId> schedule_order(int micro_batches, std::int64_t in_flight) {
+  const int ahead = static_cast<int>(in_flight) - 1;
   std::vector<InstructionId> order;
   for (int i = 0; i < micro_batches + ahead; ++i) {
     if (i < micro_batches) order.push_back({Opcode::kForward, -1, i});
@@ -27,14 +24,16 @@ std::vector<InstructionId> schedule_order(const Plan& plan, int stage) {
 
 }  // namespace
 
-Timetable::Timetable(const Plan& plan)
+Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_flight)
     : micro_batches_(static_cast<int>(plan.micro_batches)),
       earlier_(plan.stages.size()),
       later_(plan.stages.size()),
       ends_(plan.stages.size()),
       passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
   const int stages = static_cast<int>(plan.stages.size());
-  for (int stage = 0; stage < stages; ++stage) orders_.push_back(schedule_order(plan, stage));
+  for (const std::int64_t number : in_flight) {
+    orders_.push_back(schedule_order(micro_batches_, number));
+  }
   for (const Cut& cut : plan.cuts) {
     earlier_[static_cast<std::size_t>(cut.to)].push_back(cut.from);
     if (has_gradient(cut)) later_[static_cast<std::size_t>(cut.from)].push_back(cut.to);

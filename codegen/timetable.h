@@ -5,17 +5,19 @@
 
 #include <agpcs/plan.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace agpcs {
 
 class Timetable {
  public:
-  /// Needs: `plan` has stages, cuts, schedule and number of micro-batches. Cost: O(stages x
-  /// micro-batches x cuts of a stage).
-  explicit Timetable(const Plan& plan);
+  /// Needs: `plan` has stages, cuts and number of micro-batches; `in_flight`, by stage, are numbers
+  /// that `verify_strategy` accepts, all micro-batches with GPipe. Cost: O(stages x micro-batches x
+  /// cuts of a stage).
+  Timetable(const Plan& plan, const std::vector<std::int64_t>& in_flight);
 
-  /// Returns the forwards and backwards of a stage in the order of the plan's schedule.
+  /// Returns the forwards and backwards of a stage in the order of its program.
   const std::vector<InstructionId>& order(int stage) const {
     return orders_[static_cast<std::size_t>(stage)];
   }

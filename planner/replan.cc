@@ -6,7 +6,7 @@
 #include "planner/learn/dqn_plugin.h"
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include <algorithm>
 #include <limits>

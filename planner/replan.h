@@ -33,7 +33,7 @@ struct Replanned {
 /// Returns strategies near the running plan for the problem's hardware: the plan as it is; with
 /// shares by the devices' speed now; with its stages cut anew, where they are, rotated and
 /// reversed. Devices that the cluster no longer has are left out. Returns none if a stage has no
-/// device left. Cost: a few moves (planner/refine/moves.h).
+/// device left. Cost: a few moves (planner/refine/moves/moves.h).
 std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running);
 
 /// Returns the best plan found on the problem's hardware. The search begins from `warm_starts` and

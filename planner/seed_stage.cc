@@ -42,7 +42,8 @@ Status no_strategy(const PlanOptions& options) {
     return {StatusCode::kInfeasible,
             "the model cannot be laid out like that\n"
             "  hint: every stage needs a block of operators, every device a sample of each "
-            "micro-batch; try fewer stages, fewer micro-batches or a larger batch"};
+            "micro-batch, a step the micro-batches that are in flight; try fewer stages, fewer "
+            "micro-batches or a larger batch"};
   }
   return {StatusCode::kInfeasible,
           "the chosen seeders have no strategy for this model and cluster\n"

@@ -9,7 +9,7 @@
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ class PlanChanges {
     for (const auto change : {&PlanChanges::change_micro_batches, &PlanChanges::change_buckets,
                               &PlanChanges::change_algorithms, &PlanChanges::change_shares,
                               &PlanChanges::leave_out_devices, &PlanChanges::change_memory,
-                              &PlanChanges::change_schedule}) {
+                              &PlanChanges::change_schedule, &PlanChanges::change_in_flight}) {
       AGPCS_RETURN_IF_ERROR((this->*change)());
     }
     std::stable_sort(found_.changes.begin(), found_.changes.end(),
@@ -326,6 +326,28 @@ class PlanChanges {
     return attempt(
         "schedule", {SetSchedule{other}},
         fmt::format("schedule {} instead of {}", name_of(other), name_of(now_.schedule)));
+  }
+
+  /// Tries one micro-batch more and fewer in flight in each stage, and one more for each later
+  /// stage.
+  Status change_in_flight() {
+    if (now_.stages.size() < 2 || now_.schedule != Schedule::k1F1B) return {};
+    for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
+      for (const InFlight change : {InFlight::kOneMore, InFlight::kOneFewer}) {
+        const std::int64_t now = most_in_flight(now_, at(stage));
+        const std::int64_t number = now + (change == InFlight::kOneMore ? 1 : -1);
+        AGPCS_RETURN_IF_ERROR(attempt(
+            "in flight", {SetMemory{stage, {}, {}, change}},
+            fmt::format("s{}: {} micro-batches in flight instead of {}", stage, number, now)));
+      }
+    }
+    const int last = static_cast<int>(now_.stages.size()) - 1;
+    AGPCS_RETURN_IF_ERROR(attempt("in flight", {SetMemory{last, {}, {}, InFlight::kOneMoreAStage}},
+                                  "one more micro-batch in flight for each later stage"));
+    AGPCS_RETURN_IF_ERROR(attempt("in flight", {SetMemory{last, {}, {}, InFlight::kTwoMoreAStage}},
+                                  "two more micro-batches in flight for each later stage"));
+    return attempt("in flight", {SetMemory{kAllStages, {}, {}, InFlight::kTextbook}},
+                   "micro-batches in flight as in 1F1B's textbook");
   }
 
   const Problem& problem_;

@@ -7,7 +7,7 @@
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include <algorithm>
 #include <utility>

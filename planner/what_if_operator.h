@@ -4,7 +4,7 @@
 
 #include "planner/evaluate/evaluate.h"
 #include "planner/problem/problem.h"
-#include "planner/refine/strategy_move.h"
+#include "planner/refine/moves/strategy_move.h"
 
 #include <agpcs/status.h>
 

@@ -22,6 +22,27 @@ std::vector<std::string> devices_of_ranks(const Plan& plan) {
   return devices;
 }
 
+std::int64_t textbook_in_flight(std::int64_t stages, std::int64_t stage,
+                                std::int64_t micro_batches) {
+  return std::min(stages - stage, micro_batches);
+}
+
+std::int64_t usual_in_flight(const Plan& plan, int stage) {
+  if (plan.schedule == Schedule::kGPipe) return plan.micro_batches;
+  const auto stages = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                    [](const PlanStage& one) { return !one.idle(); });
+  return textbook_in_flight(stages, stage, plan.micro_batches);
+}
+
+std::int64_t most_in_flight(const Program& program) {
+  std::int64_t now = 0, most = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.id.opcode == Opcode::kForward) most = std::max(most, ++now);
+    if (instruction.id.opcode == Opcode::kBackward) --now;
+  }
+  return most;
+}
+
 const Expectation* find_expectation(const Plan& plan, std::string_view name) {
   const auto found =
       std::find_if(plan.expect.begin(), plan.expect.end(),

@@ -44,6 +44,15 @@ std::vector<std::int64_t> owned_by_others(
 /// Returns whether several ranks hold `bucket`, so that it is summed over them.
 bool is_reduced(const Plan& plan, const PlanBucket& bucket);
 
+/// Returns how many micro-batches are between their passes at most in stage `stage` of `stages` in
+/// 1F1B as the textbook has it: its own, and one for each stage that follows.
+std::int64_t textbook_in_flight(std::int64_t stages, std::int64_t stage,
+                                std::int64_t micro_batches);
+/// Returns the number of stage `stage` by the plan's schedule: that, or all with GPipe.
+std::int64_t usual_in_flight(const Plan& plan, int stage);
+/// Returns how many micro-batches are between their passes at most in a program.
+std::int64_t most_in_flight(const Program& program);
+
 /// Returns the expectation of that name ("step", "send volta/1"), or null if the plan has no such
 /// expectation.
 const Expectation* find_expectation(const Plan& plan, std::string_view name);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/strategy.h"
 
+#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 
 #include <fmt/format.h>
@@ -28,6 +29,7 @@ class StrategyVerifier {
 
   Status run() {
     AGPCS_RETURN_IF_ERROR(check_groups());
+    AGPCS_RETURN_IF_ERROR(check_in_flight());
     AGPCS_RETURN_IF_ERROR(check_assignment());
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
       AGPCS_RETURN_IF_ERROR(check_tensor(id));
@@ -60,6 +62,21 @@ class StrategyVerifier {
         }
       }
       AGPCS_RETURN_IF_ERROR(check_shares(i, spec));
+    }
+    return {};
+  }
+
+  Status check_in_flight() const {
+    for (int i = 0; i < stage_count(); ++i) {
+      const std::optional<std::int64_t>& own = s_.stages[static_cast<std::size_t>(i)].in_flight;
+      if (!own) continue;
+      if (s_.schedule != Schedule::k1F1B) {
+        return fail("stage {} has {} micro-batches in flight, but the schedule is {}", i, *own,
+                    name_of(s_.schedule));
+      }
+      if (*own < 1 || *own > s_.micro_batches) {
+        return fail("stage {} has {} of {} micro-batches in flight", i, *own, s_.micro_batches);
+      }
     }
     return {};
   }
@@ -114,8 +131,20 @@ class StrategyVerifier {
         return fail("'{}' crosses from stage {} to stage {} but cannot be split by samples", t.name,
                     stage(t.producer), stage(consumer));
       }
+      AGPCS_RETURN_IF_ERROR(check_waits(t, stage(t.producer), stage(consumer)));
     }
     return {};
+  }
+
+  /// Checks that two stages do not wait for each other.
+  Status check_waits(const Tensor& t, int from, int to) const {
+    const std::int64_t first = most_in_flight(s_, static_cast<std::size_t>(from));
+    const std::int64_t second = most_in_flight(s_, static_cast<std::size_t>(to));
+    if (!t.needs_gradient || first >= second) return {};
+    return fail(
+        "stage {} has {} micro-batches in flight, and stage {}, which sends it '{}', has {}: "
+        "they would wait for each other",
+        to, second, from, t.name, first);
   }
 
   Status check_owner(const Tensor& t) const {
@@ -215,6 +244,12 @@ std::size_t odd_replica(const StageSpec& spec) {
   return static_cast<std::size_t>(most - spec.shares.begin());
 }
 
+void set_group(StageSpec& spec, StageSpec group) {
+  spec.devices = std::move(group.devices);
+  spec.shares = std::move(group.shares);
+  spec.odd = group.odd;
+}
+
 bool covers(const StageSpec& spec, std::int64_t batch, std::int64_t micro_batches) {
   const std::int64_t sum = std::accumulate(spec.shares.begin(), spec.shares.end(), std::int64_t{0});
   if (sum != largest_micro_batch(batch, micro_batches)) return false;
@@ -270,13 +305,45 @@ void fit_flows(Strategy& strategy) {
   strategy.flows = std::move(kept);
 }
 
+std::int64_t most_in_flight(const Strategy& strategy, std::size_t stage) {
+  if (strategy.schedule == Schedule::kGPipe) return strategy.micro_batches;
+  const std::optional<std::int64_t>& own = strategy.stages[stage].in_flight;
+  return own ? *own
+             : textbook_in_flight(static_cast<std::int64_t>(strategy.stages.size()),
+                                  static_cast<std::int64_t>(stage), strategy.micro_batches);
+}
+
+std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy) {
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(strategy.stages.size());
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    numbers.push_back(most_in_flight(strategy, s));
+  }
+  return numbers;
+}
+
+void fit_in_flight(Strategy& strategy) {
+  const auto stages = static_cast<std::int64_t>(strategy.stages.size());
+  std::int64_t most = strategy.micro_batches;
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const std::int64_t textbook =
+        textbook_in_flight(stages, static_cast<std::int64_t>(s), strategy.micro_batches);
+    std::optional<std::int64_t>& own = strategy.stages[s].in_flight;
+    if (strategy.schedule == Schedule::kGPipe || stages == 1) own.reset();
+    most = std::min(most, own.value_or(textbook));
+    own = most == textbook ? std::nullopt : std::optional(most);
+  }
+}
+
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {
   std::string text = fmt::format("strategy micro-batches={} schedule={}\n", strategy.micro_batches,
                                  name_of(strategy.schedule));
   for (std::size_t i = 0; i < strategy.stages.size(); ++i) {
     const StageSpec& spec = strategy.stages[i];
-    fmt::format_to(Out(text), "stage {}{}{}:", i, spec.recompute ? " recompute" : "",
+    fmt::format_to(Out(text), "stage {}{}{}", i, spec.recompute ? " recompute" : "",
                    spec.divides_state ? " state=optimizer" : "");
+    if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
+    text += ':';
     for (std::size_t d = 0; d < spec.devices.size(); ++d) {
       fmt::format_to(Out(text), " {}={}", cluster.device_name(spec.devices[d]), spec.shares[d]);
     }

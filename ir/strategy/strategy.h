@@ -9,7 +9,9 @@
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +28,17 @@ struct StageSpec {
   /// parameters that other stages read, too.
   bool divides_state = false;
   DeviceId odd = kNone;  ///< the wish for `odd_replica`; kNone where micro-batches are equal
+  /// With 1F1B, the most micro-batches between their passes; none: `textbook_in_flight`.
+  std::optional<std::int64_t> in_flight = std::nullopt;
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
 
 /// Returns which replica takes a sample less of smaller micro-batches: that of device `odd` if it
 /// has two samples or more, otherwise the first of those with most samples.
 std::size_t odd_replica(const StageSpec& spec);
+
+/// Gives a stage the devices of `group`, with their shares. All else of it stays.
+void set_group(StageSpec& spec, StageSpec group);
 
 /// Returns the samples of the largest of `micro_batches` micro-batches.
 constexpr std::int64_t largest_micro_batch(std::int64_t batch, std::int64_t micro_batches) {
@@ -63,15 +70,35 @@ struct Strategy {
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
+/// Returns the most micro-batches that stage `stage` has between their passes: all with GPipe.
+std::int64_t most_in_flight(const Strategy& strategy, std::size_t stage);
+/// Returns that of each stage.
+std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
+
 /// Checks a strategy against its problem:
 /// - every operator is in a stage, edges never go back, no stage is empty;
 /// - devices exist and serve one stage each;
 /// - shares cover the micro-batches in every stage (`covers`);
 /// - operators that share running statistics share a stage;
 /// - tensors that cross stages may do so (`can_cross`);
+/// - a stage has between 1 and all micro-batches in flight, and no fewer than a stage to which it
+///   sends a tensor with a gradient. What stages have in flight depends on 1F1B alone;
 /// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
 ///   of several stages has one, and no stage that divides its state.
+///
+/// Why this is what 1F1B needs, with d[s] micro-batches in flight in stage s: forward k of s waits
+/// for backward k - d[s] of s, and for forward k of each stage from which s receives. Backward m of
+/// s waits for forward m + d[s] - 1 of s, or the last one, and for backward m of each stage that
+/// sends s a gradient. A cycle of waits would go, in turns, from a backward to a forward of some
+/// stage s, through forwards to an earlier stage p (or s itself), to a backward of p, and along
+/// gradients to a backward of a later stage, where the next turn begins. Each turn adds d[s] - 1 to
+/// the number of the micro-batch and takes d[p] from it. That d[p] is no less than the d[s] of the
+/// next turn, as gradients join the two. So all turns together lower the number, and no cycle
+/// closes. Where d[p] < d[s], one does: backward 0 of s waits for forward d[s] - 1 of p, that for
+/// backward d[s] - 1 - d[p] of p, and that for the same of s. Only stages that exchange gradients
+/// need be compared, whatever skips and branches there are. Messages add no cycle
+/// (codegen/stage_program.h).
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 
@@ -86,6 +113,11 @@ std::vector<bool> can_cross(const Graph& graph);
 /// stage is reduced by a ring, buckets with other algorithms name no flow, and flows that serve no
 /// bucket are dropped.
 void fit_flows(Strategy& strategy);
+
+/// Repairs what stages have in flight after stages, micro-batches or the schedule have changed: no
+/// stage has more than an earlier one, or than there are micro-batches, and one that has what the
+/// textbook says does not say so.
+void fit_in_flight(Strategy& strategy);
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);
 

@@ -159,9 +159,7 @@ class Evaluator::Impl {
     }
     buckets_.clear();
     strategy.buckets.empty() ? group_buckets() : read_buckets();
-    shape_.micro_batches = strategy.micro_batches;
-    shape_.schedule = strategy.schedule;
-    shape_.cuts = &partition_->cuts;
+    shape_.set_passes(strategy, partition_->cuts);
     if (divides_) {
       divide_buckets();
     } else {
@@ -176,9 +174,7 @@ class Evaluator::Impl {
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
     shape_.alone.assign(strategy.stages.size(), true);
-    shape_.micro_batches = strategy.micro_batches;
-    shape_.schedule = strategy.schedule;
-    shape_.cuts = &partition_->cuts;
+    shape_.set_passes(strategy, partition_->cuts);
     shape_.bucket_stage.clear();
     shape_.sharded.clear();
     shape_.sharers.clear();

@@ -5,6 +5,7 @@
 #include "codegen/timetable.h"
 #include "cost_model/step/model.h"
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 #include "planner/problem/hash.h"
 
 #include <algorithm>
@@ -16,19 +17,23 @@ namespace {
 /// The most instructions that are remembered; beyond, all programs are forgotten.
 constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
 
-/// With 1F1B, more micro-batches than these only repeat what each stage holds between the filling
-/// and the draining of the pipeline.
+/// With the textbook's 1F1B, more micro-batches than these only repeat what each stage holds
+/// between the filling and the draining of the pipeline.
 std::int64_t enough_for_memory(const PipelineShape& shape) {
-  if (shape.schedule != Schedule::k1F1B) return shape.micro_batches;
-  return std::min<std::int64_t>(shape.micro_batches,
-                                2 * static_cast<std::int64_t>(shape.alone.size()) + 8);
+  const auto stages = static_cast<std::int64_t>(shape.alone.size());
+  for (std::size_t s = 0; s < shape.in_flight.size(); ++s) {
+    const std::int64_t textbook =
+        textbook_in_flight(stages, static_cast<std::int64_t>(s), shape.micro_batches);
+    if (shape.in_flight[s] != textbook) return shape.micro_batches;
+  }
+  return std::min<std::int64_t>(shape.micro_batches, 2 * stages + 8);
 }
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.clear();
   key.push_back(static_cast<int>(shape.micro_batches));
-  key.push_back(static_cast<int>(shape.schedule));
   key.push_back(static_cast<int>(shape.alone.size()));
+  for (const std::int64_t number : shape.in_flight) key.push_back(static_cast<int>(number));
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(static_cast<int>(shape.bucket_stage.size()));
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
@@ -51,7 +56,6 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
 Plan plan_of(const PipelineShape& shape) {
   Plan plan;
   plan.micro_batches = shape.micro_batches;
-  plan.schedule = shape.schedule;
   for (const bool alone : shape.alone) {
     PlanStage stage;
     stage.ranks.resize(alone ? 1 : 2);
@@ -80,6 +84,15 @@ Plan plan_of(const PipelineShape& shape) {
 
 }  // namespace
 
+void PipelineShape::set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts) {
+  micro_batches = strategy.micro_batches;
+  in_flight.clear();
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    in_flight.push_back(most_in_flight(strategy, s));
+  }
+  cuts = &stage_cuts;
+}
+
 const PipelinePrograms& ProgramTable::find(PipelineShape& shape) {
   if (of_ == Of::kMemory) shape.micro_batches = enough_for_memory(shape);
   write_key(shape, key_);
@@ -102,7 +115,7 @@ const PipelinePrograms& ProgramTable::find(PipelineShape& shape) {
 std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape, Of of) {
   auto made = std::make_unique<PipelinePrograms>();
   const Plan plan = plan_of(shape);
-  const Timetable timetable(plan);
+  const Timetable timetable(plan, shape.in_flight);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     const Program program = stage_program(plan, timetable, stage);
     made->instructions += program.instructions.size();

@@ -5,6 +5,7 @@
 
 #include "cost_model/step/flat_step.h"
 #include "ir/strategy/program_memory.h"
+#include "ir/strategy/strategy.h"
 #include "planner/evaluate/evaluator_stages.h"
 
 #include <agpcs/types.h>
@@ -21,12 +22,14 @@ namespace agpcs {
 /// Everything on which the programs of a pipeline depend.
 struct PipelineShape {
   std::int64_t micro_batches = 1;
-  Schedule schedule = Schedule::k1F1B;
+  std::vector<std::int64_t> in_flight;  ///< by stage: micro-batches between their passes
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;        ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;  ///< by bucket: the first of its stages
   std::vector<bool> sharded;      ///< by bucket: its ranks divide its state
   std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
+  /// Sets what passes and messages depend on. `stage_cuts` must outlive the shape.
+  void set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts);
 };
 
 /// The programs of a pipeline, by stage, for the engine or for the memory model.

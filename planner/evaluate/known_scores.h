@@ -89,6 +89,7 @@ class KnownScores {
         hash = mix(hash, static_cast<std::uint64_t>(share));
       }
       hash = mix(hash, (stage.recompute ? 1U : 0U) + (stage.divides_state ? 2U : 0U));
+      hash = mix(hash, static_cast<std::uint64_t>(stage.in_flight.value_or(0)));
     }
     for (const Bucket& bucket : strategy.buckets) {
       hash = mix(hash, static_cast<std::uint64_t>(bucket.algorithm));

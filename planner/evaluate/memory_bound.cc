@@ -176,10 +176,7 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double messages = received + sent, made = sums.made.at(samples);
   const double kept = sums.kept.at(samples) + messages;
   const double held = strategy.stages[stage].recompute ? messages : kept;
-  double others = micro_batches - 1;  // between their passes
-  if (strategy.schedule == Schedule::k1F1B) {
-    others = std::min(others, static_cast<double>(strategy.stages.size() - 1 - stage));
-  }
+  const auto others = static_cast<double>(most_in_flight(strategy, stage) - 1);
   const double pass = std::max(made + 2 * received, kept + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
   return sums.resident + sums.inputs.at(samples) * micro_batches + held * others + pass + transfers;

@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
@@ -29,6 +30,19 @@ void add(const GradientSize& gradient, GradientSum& sum) {
   sum.rounded_bytes += gradient.rounded_bytes;
   sum.elements += gradient.elements;
   ++sum.tensors;
+}
+
+/// Returns by how many micro-batches in flight some stage is ahead of 1F1B's textbook.
+double ahead_of_textbook(const Strategy& strategy) {
+  if (strategy.schedule == Schedule::kGPipe) return 0;
+  std::int64_t ahead = 0;
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const auto stages = static_cast<std::int64_t>(strategy.stages.size());
+    ahead = std::max(ahead, most_in_flight(strategy, s) -
+                                textbook_in_flight(stages, static_cast<std::int64_t>(s),
+                                                   strategy.micro_batches));
+  }
+  return static_cast<double>(ahead);
 }
 
 }  // namespace
@@ -123,42 +137,83 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
     slowest.forward = std::max(slowest.forward, passes[s].forward);
     slowest.backward = std::max(slowest.backward, passes[s].backward);
   }
-  const double forward = forward_.empty(), backward = backward_.empty();
+  const double both = most_of_both(), forward = forward_.empty(), backward = backward_.empty();
   reduce(strategy, timers, passes, messages.way, rough);
-  rough.slowest_cut = forward + backward;
+  rough.slowest_cut = gpipe ? forward + backward : both;
   const double pace =
-      gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward) : forward;
+      gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward) : both;
   rough.seconds = rough.longest_way + (micro_batches - 1) * pace;
-  if (!gpipe) rough.seconds = std::max(rough.seconds, passes_of_1f1b(strategy, passes, messages));
+  // What fills the pipeline further than the textbook sends one way while nothing comes back.
+  rough.seconds += ahead_of_textbook(strategy) * (forward + backward - both);
+  if (!gpipe) add_waits_of_1f1b(strategy, passes, messages, rough);
   rough.seconds += rough.late;
   return rough;
 }
 
-/// Returns the seconds until the last backward pass ends, as far as stages know.
-double RoughModel::passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
-                                  const Messages& messages) const {
-  const std::int64_t all = strategy.micro_batches;
+/// Returns the seconds of the lane that is busiest in both directions together.
+double RoughModel::most_of_both() const {
+  if (backward_.busy.empty()) return forward_.most();
+  double most = forward_.most();
+  for (const std::size_t lane : backward_.busy) {
+    most = std::max(most, forward_.seconds[lane] + backward_.seconds[lane]);
+  }
+  return most;
+}
+
+/// Returns when the last backward pass ends as far as stage `s` waits for ways to later stages and
+/// back: those before it hide one as far as it has more in flight than they. With the textbook's
+/// numbers, the way to the last stage says all. `slowest`: of the stages from `s` on.
+double RoughModel::end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
+                               const Messages& messages, std::size_t s, double slowest) {
+  const bool departs = std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                                   [](const StageSpec& spec) { return bool(spec.in_flight); });
   const double longest = *std::max_element(messages.way.begin(), messages.way.end());
-  double end = 0, slowest = 0;
+  const std::int64_t in_flight = most_in_flight(strategy, s);
+  double end = 0;
+  for (std::size_t later = s + 1; departs && later < passes.size(); ++later) {
+    const std::int64_t hidden = in_flight - most_in_flight(strategy, later) + 1;
+    if (hidden < 1) continue;  // they exchange no gradient
+    const double way = messages.later_way[s] - messages.later_way[later] + passes[later].both;
+    const std::int64_t turns = (strategy.micro_batches - in_flight) / hidden;
+    const auto others = static_cast<double>(strategy.micro_batches - 1 - turns * hidden);
+    end = std::max(end, longest + static_cast<double>(turns) * way + others * slowest);
+  }
+  return end;
+}
+
+/// Lengthens the step to when the last backward pass ends, as far as stages know.
+void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
+                                   const Messages& messages, RoughStep& rough) {
+  const std::int64_t all = strategy.micro_batches;
+  double held = 0, free = 0, slowest = 0;  // free: if all micro-batches were in flight
   for (std::size_t s = passes.size(); s-- > 0;) {
     const auto [forward, backward, both] = passes[s];
-    const auto in_flight = static_cast<std::int64_t>(passes.size() - s);
-    const double before = longest - messages.way[s];
+    const std::int64_t in_flight = most_in_flight(strategy, s);
+    const double before = rough.longest_way - messages.way[s];
     slowest = std::max(slowest, both);
     // The stage computes all of them. It waits for the first to come back, except for the forward
     // passes that it can make meanwhile.
-    const auto meanwhile = static_cast<double>(std::min(in_flight, all) - 1);
-    const double waits = std::max(0.0, messages.way[s] - both - meanwhile * forward);
-    end = std::max(end, before + static_cast<double>(all) * both + waits);
+    const auto with_waits = [&](std::int64_t others) {
+      const double waits = messages.way[s] - both - static_cast<double>(others) * forward;
+      return before + static_cast<double>(all) * both + std::max(0.0, waits);
+    };
     // A micro-batch can begin when the one `in_flight` before it has come back.
     const auto rounds = static_cast<double>((all - 1) / in_flight);
     const auto rest = static_cast<double>((all - 1) % in_flight);
-    end = std::max(end, longest + rounds * messages.later_way[s] + rest * slowest);
+    const double last = rough.longest_way + rounds * messages.later_way[s] + rest * slowest;
+    const double end = std::max(
+        {with_waits(in_flight - 1), last, end_by_ways(strategy, passes, messages, s, slowest)});
+    if (end > held) rough.starved = static_cast<int>(s);
+    held = std::max(held, end);
+    free = std::max(
+        {free, with_waits(all - 1), rough.longest_way + static_cast<double>(all - 1) * slowest});
     if (all <= in_flight) continue;
     const double pace = std::max(forward + messages.forward[s], backward + messages.backward[s]);
-    end = std::max(end, longest + static_cast<double>(all - 1) * pace);
+    rough.seconds =
+        std::max(rough.seconds, rough.longest_way + static_cast<double>(all - 1) * pace);
   }
-  return end;
+  if (std::max(rough.seconds, free) > (1 - kStarved) * held) rough.starved = -1;
+  rough.seconds = std::max(rough.seconds, held);
 }
 
 /// Returns the passes of each stage.
@@ -193,8 +248,7 @@ double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& 
                            const std::vector<double>& way, const RoughStep& rough) {
   if (strategy.schedule == Schedule::kGPipe) return 0;
   const std::size_t b = at(rough.bottleneck);
-  const auto others = static_cast<double>(std::min<std::int64_t>(
-      strategy.micro_batches - 1, static_cast<std::int64_t>(passes.size() - b) - 1));
+  const auto others = static_cast<double>(most_in_flight(strategy, b) - 1);
   return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
 }
 
@@ -247,7 +301,8 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
                                            const std::vector<Passes>& passes) {
   const auto samples =
       static_cast<double>(problem_.training.batch) / static_cast<double>(strategy.micro_batches);
-  Lanes& back = strategy.schedule == Schedule::kGPipe ? backward_ : forward_;
+  const bool apart = strategy.schedule == Schedule::kGPipe || ahead_of_textbook(strategy) > 0;
+  Lanes& back = apart ? backward_ : forward_;
   Messages messages;
   for (const Passes& own : passes) messages.way.push_back(own.both);
   messages.later_way = messages.way;

@@ -27,7 +27,13 @@ struct RoughStep {
   double reduces = 0;  ///< all-reduces of the stage that spends most on them
   double busy = 0;     ///< computing, summed over devices
   int bottleneck = 0;  ///< the number of the slowest stage
+  /// The stage that makes a 1F1B step longest by having too few micro-batches in flight: with more
+  /// of them in every stage it would be shorter by kStarved of it, or more. -1: there is none.
+  int starved = -1;
 };
+
+/// The least part of a rough step that counts as a promise of a shorter one.
+inline constexpr double kStarved = 0.01;
 
 /// Computes rough steps. Not for concurrent use. Refers to `problem`.
 class RoughModel {
@@ -43,7 +49,8 @@ class RoughModel {
   ///   backward passes, so each of the two has its own pace, no less than that of the slowest
   ///   stage. With 1F1B, a stage computes one micro-batch after the other. It waits for one to come
   ///   back before it lets another in, and for the messages of a pass, which it receives after the
-  ///   pass before.
+  ///   pass before. With more micro-batches in flight than the textbook has, as many more are sent
+  ///   before any comes back, and come back after the last was sent.
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
   ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
   ///   stage ends before the first one by the backward part, two thirds, of the way between. The
@@ -123,8 +130,11 @@ class RoughModel {
   std::vector<Passes> compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
                               RoughStep& rough);
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
-  double passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
-                        const Messages& messages) const;
+  double most_of_both() const;
+  static double end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
+                            const Messages& messages, std::size_t s, double slowest);
+  static void add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
+                                const Messages& messages, RoughStep& rough);
   StageGradients gradients_of(int stage) const;
   const std::vector<Reduction>& reductions(const Strategy& strategy,
                                            const std::vector<StageTimer*>& timers,

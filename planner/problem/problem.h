@@ -30,6 +30,7 @@ struct ProblemOptions {
   Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
   bool divide_state = true;        ///< stages may divide their state (`StageSpec`)
+  bool choose_in_flight = true;    ///< stages may differ from 1F1B's textbook (`StageSpec`)
   bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
 };
 

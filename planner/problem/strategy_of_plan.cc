@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/problem/strategy_of_plan.h"
 
+#include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 
 #include <fmt/format.h>
@@ -32,6 +33,21 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
   return spec;
 }
 
+/// Reads what stages have in flight if it is not what the plan's schedule says.
+void read_in_flight(const Plan& plan, Strategy& strategy) {
+  bool departs = false;
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const std::int64_t own = most_in_flight(plan.programs[s]);
+    departs = departs || own != usual_in_flight(plan, static_cast<int>(s));
+  }
+  if (!departs) return;
+  strategy.schedule = Schedule::k1F1B;
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const std::int64_t own = most_in_flight(plan.programs[s]);
+    if (own != most_in_flight(strategy, s)) strategy.stages[s].in_flight = own;
+  }
+}
+
 }  // namespace
 
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster) {
@@ -52,6 +68,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
         });
     strategy.stages.push_back(std::move(spec));
   }
+  read_in_flight(plan, strategy);
   strategy.flows = plan.flows;
   std::map<std::string_view, TensorId> parameters;
   for (const TensorId id : graph.parameters()) parameters[graph.tensor(id).name] = id;

@@ -12,9 +12,9 @@
 namespace agpcs {
 
 /// Returns the strategy of `plan`, with its buckets. Lowered again, it gives the same stages, cuts,
-/// buckets and programs. Idle ranks are in no strategy. Needs: `plan` verifies against graph and
-/// cluster. Errors: the plan names a device, operator or parameter that does not exist. Cost:
-/// O(operators + parameters log).
+/// buckets and programs. What a stage has in flight is read from its program. Idle ranks are in no
+/// strategy. Needs: `plan` verifies against graph and cluster. Errors: the plan names a device,
+/// operator or parameter that does not exist. Cost: O(operators + parameters log).
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster);
 
 }  // namespace agpcs

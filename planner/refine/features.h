@@ -10,8 +10,8 @@
 
 #include "planner/evaluate/rough_step.h"
 #include "planner/problem/problem.h"
+#include "planner/refine/moves/strategy_move.h"
 #include "planner/refine/search_point.h"
-#include "planner/refine/strategy_move.h"
 
 #include <cstdint>
 

@@ -8,7 +8,7 @@
 #include "planner/evaluate/memory_bound.h"
 #include "planner/evaluate/rough_fit.h"
 #include "planner/refine/features.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 #include "planner/refine/worker_pool.h"
 
 #include <algorithm>
@@ -192,7 +192,7 @@ class StrategyPoint : public StrategySearch {
                           [](const KnownPlace& a, const KnownPlace& b) { return a.used < b.used; });
     place = {};
     place.strategy = here_.strategy;
-    place.moves = workers_.front()->moves.all(here_.strategy, grouped());
+    place.moves = workers_.front()->moves.all(here_.strategy, grouped(), here_.rough.starved);
     return place;
   }
 

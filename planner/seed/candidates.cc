@@ -108,7 +108,10 @@ class Thinner {
       if (has_many_passes && !kept_.empty()) break;
       judge(candidates_[index], index, seconds);
     }
-    if (kept_.empty() && !nearest_.stages.empty()) kept_.push_back(std::move(nearest_));
+    if (kept_.empty() && !nearest_.stages.empty()) {
+      if (relief_ != Relief::kNever) fit_with_fewer_in_flight(problem_, evaluator_, nearest_);
+      kept_.push_back(std::move(nearest_));
+    }
     return std::move(kept_);
   }
 

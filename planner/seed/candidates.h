@@ -52,7 +52,8 @@ enum class Relief : std::uint8_t { kNever, kFitMemory };
 /// Returns the `most` candidates that are roughly fastest among those whose memory suffices,
 /// fastest first. It returns up to three times as many if they are quick to simulate. No two are
 /// equal. With `kFitMemory`, `fit_memory` helps those that lack memory, and they compete as what
-/// they become. If none suffices, returns the one that lacks least. Ties go to the earlier
+/// they become. If none suffices, returns the one that lacks least, with fewer micro-batches in
+/// flight if that makes it fit. Ties go to the earlier
 /// candidate. Plans with very many micro-batches over very many stages are considered only if no
 /// other fits.
 Result<std::vector<Strategy>> thin_out(RoughModel& model, std::vector<Candidate> candidates,

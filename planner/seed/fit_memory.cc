@@ -60,12 +60,13 @@ class StageFitter {
       for (const bool recompute : {false, true}) {
         std::optional<StageSpec> fitting = divides ? with_divided(recompute) : with(recompute);
         if (!fitting) continue;
-        fitting->recompute = recompute;
-        fitting->divides_state = divides;
-        const double own = seconds_of(*fitting);
+        StageSpec whole = spec();
+        set_group(whole, *std::move(fitting));
+        whole.recompute = recompute;
+        const double own = seconds_of(whole);
         if (best && seconds <= own) continue;
         seconds = own;
-        best = std::move(fitting);
+        best = std::move(whole);
       }
     }
     return best;
@@ -212,6 +213,29 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     if (!fitted || !fits(*fitted)) return false;
   }
   strategy = *std::move(fitted);
+  return true;
+}
+
+bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  const bool may = problem.options.choose_in_flight && strategy.stages.size() > 1;
+  const std::vector<std::int64_t> now = in_flight_by_stage(strategy);
+  std::optional<Strategy> best;
+  const auto fits_with = [&](std::int64_t most) {
+    Strategy fewer = strategy;
+    fewer.schedule = Schedule::k1F1B;
+    for (std::size_t s = 0; s < now.size(); ++s) fewer.stages[s].in_flight = std::min(most, now[s]);
+    fit_in_flight(fewer);
+    if (evaluator.lacking(fewer) > 0 && !fit_memory(problem, evaluator, fewer)) return false;
+    best = std::move(fewer);
+    return true;
+  };
+  std::int64_t low = 1, high = *std::max_element(now.begin(), now.end());
+  if (!may || high < 2 || !fits_with(low)) return false;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits_with(middle) ? low : high) = middle;
+  }
+  strategy = *std::move(best);
   return true;
 }
 

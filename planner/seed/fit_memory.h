@@ -15,4 +15,10 @@ namespace agpcs {
 /// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
+/// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in
+/// flight than some number, the largest with which `fit_memory` succeeds. Returns false, with
+/// `strategy` as it was, if it fails with one, too. Same needs. Cost: that of `fit_memory` times
+/// the log2 of what is in flight.
+bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+
 }  // namespace agpcs

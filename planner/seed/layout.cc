@@ -49,6 +49,37 @@ Status no_device(const Cluster& cluster, std::string_view name) {
                            did_you_mean(name, names, "devices")));
 }
 
+constexpr std::string_view kInFlight = "in-flight=";
+
+Result<std::int64_t> parse_in_flight(std::string_view part) {
+  const std::string_view text = part.substr(kInFlight.size());
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && rest == end && number > 0) return number;
+  return usage(fmt::format("layout: '{}' is not a number of micro-batches above 0", part));
+}
+
+/// Checks that no stage has more micro-batches in flight than an earlier one: both would wait for
+/// each other.
+Status check_in_flight(const std::vector<Layout::Stage>& stages) {
+  const auto count = static_cast<std::int64_t>(stages.size());
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t s = 0; s < count; ++s) {
+    const std::optional<std::int64_t>& own = stages[at(s)].in_flight;
+    if (own && count == 1) return usage("layout: in-flight= of a single stage has no effect");
+    const std::int64_t now = own.value_or(std::min(count - s, before));
+    if (now > before) {
+      return usage(fmt::format(
+          "layout: stage {} has {} micro-batches in flight, the one before it {}: they would wait "
+          "for each other\n  hint: in-flight={} or more in the earlier stages",
+          s, now, before, now));
+    }
+    before = now;
+  }
+  return {};
+}
+
 /// Parses one "a/0:3,b/0:1". `taken` remembers the devices of the stages before.
 Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
                                   std::vector<bool>& taken) {
@@ -58,7 +89,13 @@ Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
         "devices");
   }
   std::vector<std::pair<DeviceId, double>> members;  // weight 0 if none is given
+  Layout::Stage stage;
   for (const std::string_view part : split(text, ',')) {
+    if (part.substr(0, kInFlight.size()) == kInFlight) {
+      if (stage.in_flight) return usage(fmt::format("layout: '{}' comes second", part));
+      AGPCS_TRY(stage.in_flight, parse_in_flight(part));
+      continue;
+    }
     const std::size_t colon = part.find(':');
     const std::string_view name = part.substr(0, colon);
     const DeviceId device = cluster.find_device(name);
@@ -71,8 +108,8 @@ Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
     }
     members.emplace_back(device, weight);
   }
+  if (members.empty()) return usage(fmt::format("layout: stage '{}' has no device", text));
   std::sort(members.begin(), members.end());
-  Layout::Stage stage;
   for (const auto& [device, weight] : members) {
     stage.devices.push_back(device);
     if (weight > 0) stage.weights.push_back(weight);
@@ -237,13 +274,15 @@ class LayoutSeeder : public Seeder {
   }
 
  private:
-  /// Returns nothing if a stage has more devices than a micro-batch has samples.
+  /// Returns nothing if a stage has more devices than a micro-batch has samples, or more
+  /// micro-batches in flight than there are.
   std::optional<Strategy> with(RoughModel& model, std::int64_t micro_batches) const {
     const Problem& problem = model.problem();
     const std::int64_t samples = largest_micro_batch(problem, micro_batches);
     const std::int64_t smallest = problem.training.batch / micro_batches;
     for (const Layout::Stage& stage : layout_.stages) {
       if (smallest < static_cast<std::int64_t>(stage.devices.size())) return std::nullopt;
+      if (stage.in_flight.value_or(1) > micro_batches) return std::nullopt;
     }
     Partition partition;
     partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
@@ -264,7 +303,9 @@ class LayoutSeeder : public Seeder {
         if (has_empty_share(spec)) return false;
       }
       give_each_a_sample(spec, stage);
+      spec.in_flight = stage.in_flight;
     }
+    fit_in_flight(strategy);
     return true;
   }
 
@@ -280,6 +321,7 @@ Result<Layout> parse_layout(std::string_view text, const Cluster& cluster) {
     AGPCS_TRY(Layout::Stage stage, parse_stage(part, cluster, taken));
     layout.stages.push_back(std::move(stage));
   }
+  AGPCS_RETURN_IF_ERROR(check_in_flight(layout.stages));
   return layout;
 }
 

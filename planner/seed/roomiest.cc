@@ -41,6 +41,13 @@ class RoomyPipelines {
     std::vector<Strategy> found;
     std::optional<Strategy> nearest = with_least_memory();
     if (!nearest) return found;
+    if (evaluator_.lacking(*nearest) > 0 && problem_.options.choose_in_flight) {
+      most_in_flight_ = 1;
+      std::optional<Strategy> fewer = with_least_memory();
+      if (fewer && evaluator_.lacking(*fewer) < evaluator_.lacking(*nearest)) {
+        nearest = std::move(fewer);
+      }
+    }
     if (evaluator_.lacking(*nearest) <= 0) {
       if (std::optional<Strategy> fewest = with_fewest_micro_batches()) {
         found.push_back(*std::move(fewest));
@@ -65,7 +72,8 @@ class RoomyPipelines {
 
   /// Returns the least first piece of a stage that ends before piece `end`, or `end`.
   int first_within(int end, int later, double bytes) const {
-    const double in_flight = std::min(micro_batches_, static_cast<double>(later) + 1);
+    const double in_flight =
+        std::min({micro_batches_, static_cast<double>(later) + 1, most_in_flight_});
     int low = -1, high = end;  // [high, end) fits, [low, end) does not
     while (high - low > 1) {
       const int middle = low + (high - low) / 2;
@@ -159,6 +167,8 @@ class RoomyPipelines {
                 stage_of.begin() + sums_.bounds()[at(end)], static_cast<int>(s));
     }
     strategy.stage_of = stage_of_ops(problem_.blocks, stage_of);
+    if (most_in_flight_ == 1) strategy.stages.front().in_flight = 1;
+    fit_in_flight(strategy);
     return strategy;
   }
 
@@ -217,6 +227,7 @@ class RoomyPipelines {
   double memory_ = 0;                           // bytes of all devices
   std::int64_t number_ = 1;                     // of micro-batches
   double micro_batches_ = 1, samples_ = 1;
+  double most_in_flight_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace

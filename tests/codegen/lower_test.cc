@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "ir/base/rng.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_against.h"
 #include "tests/codegen/test_models.h"
 
@@ -317,22 +318,49 @@ TEST(Lower, APlanThatCutsAMeanOverOneReplicasSamplesIsRefused) {
             "  hint: the operators that make and read it share a stage");
 }
 
-/// How many micro-batches are between their forward and their backward at most.
-int most_in_flight(const Program& program) {
-  int now = 0, most = 0;
-  for (const Instruction& instruction : program.instructions) {
-    if (instruction.id.opcode == Opcode::kForward) most = std::max(most, ++now);
-    if (instruction.id.opcode == Opcode::kBackward) --now;
-  }
-  return most;
-}
-
 TEST(Lower, AStageHoldsNoMoreMicroBatchesThanStagesFollowIt) {
   const Plan plan = plan_of_strategy(strategies()[3].second);
   ASSERT_EQ(plan.programs.size(), 4u);
   for (int s = 0; s < 4; ++s) {
     EXPECT_EQ(most_in_flight(plan.programs[static_cast<std::size_t>(s)]), 4 - s) << s;
   }
+}
+
+TEST(Lower, AStageHasInFlightWhatItSays) {
+  const Plan plan =
+      plan_of_strategy("micro-batches 4\nstage in-flight=3 a/0=4 : h0..a1\nstage b/0=4 : *\n");
+  EXPECT_EQ(section(plan, "program s0"),
+            "program s0\n"
+            "  forward mb=0\n"
+            "  send c0 mb=0 after=forward:0\n"
+            "  forward mb=1\n"
+            "  send c0 mb=1 after=forward:1\n"
+            "  recv_gradient c0 mb=0 after=forward:1\n"
+            "  forward mb=2\n"
+            "  send c0 mb=2 after=forward:2\n"
+            "  backward mb=0 after=recv_gradient:c0:0\n"
+            "  recv_gradient c0 mb=1 after=backward:0\n"
+            "  forward mb=3\n"
+            "  send c0 mb=3 after=forward:3\n"
+            "  recv_gradient c0 mb=2 after=forward:3\n"
+            "  backward mb=1 after=recv_gradient:c0:1\n"
+            "  recv_gradient c0 mb=3 after=backward:1\n"
+            "  backward mb=2 after=recv_gradient:c0:2\n"
+            "  backward mb=3 after=recv_gradient:c0:3\n"
+            "  update\n"
+            "  report after=backward:3\n");
+  const Plan one =
+      plan_of_strategy("micro-batches 4\nstage in-flight=1 a/0=4 : h0..a1\nstage b/0=4 : *\n");
+  for (const Program& program : one.programs) EXPECT_EQ(most_in_flight(program), 1);
+}
+
+TEST(Lower, AllMicroBatchesInFlightAreGPipe) {
+  const std::string stages = "a/0=4 : h0..a1\nstage in-flight=4 b/0=4 : *\n";
+  Plan plan = plan_of_strategy("micro-batches 4\nstage in-flight=4 " + stages);
+  plan.schedule = Schedule::kGPipe;
+  EXPECT_EQ(print_plan(plan),
+            print_plan(plan_of_strategy(
+                "micro-batches 4 gpipe\nstage a/0=4 : h0..a1\nstage b/0=4 : *\n")));
 }
 
 TEST(Lower, ASecondRunGivesTheSameBytes) {
@@ -397,10 +425,20 @@ std::string random_model(int ops, Rng& rng) {
   return model + "l = ReduceSum(" + last + ") []\noutputs " + last + "\nloss l\n";
 }
 
+/// As `verify_strategy` wants it where every stage sends the next one a gradient.
+std::vector<int> random_in_flight(int stages, int micro_batches, Rng& rng) {
+  std::vector<int> numbers;
+  for (int s = 0; s < stages; ++s) {
+    numbers.push_back(1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(micro_batches))));
+  }
+  std::sort(numbers.rbegin(), numbers.rend());
+  return numbers;
+}
+
 TEST(Lower, PipelinesWithAnySkipConnectionsVerify) {
   const Cluster cluster = cluster_of("kind g memory=16e9 fp32=15e12\nhost a g 12\n");
   Rng rng(11);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < 200; ++round) {
     const int ops = 4 + static_cast<int>(rng.below(20));
     const std::string model = random_model(ops, rng);
     const Graph graph = graph_of(model);
@@ -408,12 +446,16 @@ TEST(Lower, PipelinesWithAnySkipConnectionsVerify) {
         2 + static_cast<int>(rng.below(static_cast<std::uint64_t>(std::min(ops, 11)) - 1));
     const int micro_batches = 1 + static_cast<int>(rng.below(12));
     std::string text = "micro-batches " + std::to_string(micro_batches);
-    text += rng.below(3) == 0 ? " gpipe\n" : " 1f1b\n";
+    const bool gpipe = rng.below(3) == 0, chosen = !gpipe && rng.below(2) == 0;
+    text += gpipe ? " gpipe\n" : " 1f1b\n";
+    const std::vector<int> in_flight = random_in_flight(stages, micro_batches, rng);
     int first = 0;
     for (int s = 0; s < stages; ++s) {
       const int left = ops - first - (stages - s - 1);  // every later stage needs an operator
       const int last = first + static_cast<int>(rng.below(static_cast<std::uint64_t>(left)));
-      text += "stage a/" + std::to_string(s) + "=2 : ";
+      text += "stage a/" + std::to_string(s) + "=2";
+      if (chosen) text += " in-flight=" + std::to_string(in_flight[static_cast<std::size_t>(s)]);
+      text += " : ";
       text += s + 1 == stages ? "*\n"
                               : "h" + std::to_string(first) + "..h" + std::to_string(last) + "\n";
       first = last + 1;
@@ -423,6 +465,10 @@ TEST(Lower, PipelinesWithAnySkipConnectionsVerify) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     const Status status = verify_plan(*plan);
     EXPECT_TRUE(status.ok()) << model << text << status.message();
+    for (int s = 0; s < stages && chosen; ++s) {
+      EXPECT_EQ(most_in_flight(plan->programs[static_cast<std::size_t>(s)]),
+                in_flight[static_cast<std::size_t>(s)]);
+    }
   }
 }
 

@@ -28,6 +28,12 @@ TEST(TorchSchedule, IsALineForEachRankInTheOrderOfItsProgram) {
             "1F0,1F1,1B0,1B1\n");
 }
 
+TEST(TorchSchedule, HasInFlightWhatTheStagesHave) {
+  EXPECT_EQ(schedule_of("micro-batches 4\nstage in-flight=3 a/0=4 : h0..a1\nstage b/0=4 : *\n"),
+            "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n"
+            "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+}
+
 TEST(TorchSchedule, RefusesWhatPyTorchsRuntimeDoesNotKnow) {
   EXPECT_THAT(schedule_of("micro-batches 1\nstage a/0=16 : *\n"), HasSubstr("has one stage"));
   EXPECT_THAT(schedule_of("micro-batches 4\nstage a/0=3 a/1=1 : h0..a1\nstage b/0=4 : *\n"),

@@ -6,7 +6,7 @@
 #include "ir/strategy/plan_against.h"
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 #include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>

@@ -70,12 +70,32 @@ TEST(StrategyOfPlan, LowersToTheSamePlan) {
        {"stage a/0=6 a/1=6 b/0=2 b/1=2 : *\nbucket 0 ring w3\nbucket 0 tree w2\nbucket 0 "
         "hierarchical w1 w0\n",
         "micro-batches 4 gpipe\nstage a/0=4 : h0..a1\nstage b/0=3 b/1=1 recompute : *\n",
-        "micro-batches 2\nstage b/0=8 : h0\nstage a/0=4 a/1=4 : a0..a2\nstage b/1=8 : *\n"}) {
+        "micro-batches 2\nstage b/0=8 : h0\nstage a/0=4 a/1=4 : a0..a2\nstage b/1=8 : *\n",
+        "micro-batches 8\nstage b/0=2 in-flight=5 : h0\nstage a/0=2 in-flight=3 : a0..a2\n"
+        "stage b/1=2 : *\n",
+        "micro-batches 4\nstage a/0=4 in-flight=1 : h0..a1\nstage b/0=4 : *\n"}) {
     const Plan plan = lowered(*problem, strategy_of(text, problem->graph, problem->cluster));
     const Result<Strategy> back = strategy_of_plan(plan, problem->graph, problem->cluster);
     ASSERT_TRUE(back.ok()) << back.status().message();
     EXPECT_EQ(print_plan(lowered(*problem, *back)), print_plan(plan)) << text;
+    const Strategy before = strategy_of(text, problem->graph, problem->cluster);
+    EXPECT_EQ(in_flight_by_stage(*back), in_flight_by_stage(before)) << text;
+    for (std::size_t s = 0; s < before.stages.size(); ++s) {
+      EXPECT_EQ(back->stages[s].in_flight, before.stages[s].in_flight) << text;
+    }
   }
+}
+
+TEST(StrategyOfPlan, ReadsWhatIsInFlightWhateverTheScheduleIsCalled) {
+  const auto problem = problem_of(chain(4), fast_and_slow(), 16);
+  Plan plan = lowered(*problem, strategy_of("micro-batches 4\nstage a/0=4 in-flight=3 : h0..a1\n"
+                                            "stage b/0=4 : *\n",
+                                            problem->graph, problem->cluster));
+  plan.schedule = Schedule::kGPipe;
+  const Result<Strategy> back = strategy_of_plan(plan, problem->graph, problem->cluster);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->schedule, Schedule::k1F1B);
+  EXPECT_EQ(in_flight_by_stage(*back), (std::vector<std::int64_t>{3, 1}));
 }
 
 TEST(WhatIfPlan, MovesSamplesAwayFromTheSlowDevices) {
@@ -98,6 +118,16 @@ TEST(WhatIfPlan, MoreMicroBatchesShortenAPipelinesBubbles) {
   EXPECT_EQ(best.change, "8 micro-batches instead of 2");
   EXPECT_GT(best.gain, 0.15);  // from 3/2 to 9/8 of the time without bubbles, less what smaller
                                // passes lose
+}
+
+TEST(WhatIfPlan, MoreMicroBatchesInFlightHideSlowLinks) {
+  const Tried textbook(chain(2, 1024),
+                       cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+                                  "host a gpu 1 nic=25e9\nhost b gpu 1 nic=25e9\n"),
+                       16 * 1024, "micro-batches 16\nstage a/0=1024 : h0 a0\nstage b/0=1024 : *\n");
+  const WhatIf best = of_family(textbook.in_plan(), "in flight");
+  EXPECT_EQ(best.change, "s0: 3 micro-batches in flight instead of 2");
+  EXPECT_GT(best.gain, 0.1);
 }
 
 TEST(WhatIfPlan, LeavesOutWhatDoesNotFit) {

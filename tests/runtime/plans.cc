@@ -29,7 +29,9 @@ CutTensor make_tensor(const std::string& text) {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Plan& plan, int stage) : plan_(plan), stage_(stage) {
+  /// `in_flight`: 0 where it is what the schedule says.
+  ProgramBuilder(const Plan& plan, int stage, int in_flight)
+      : plan_(plan), stage_(stage), in_flight_(in_flight) {
     program_.stage = stage;
   }
 
@@ -39,9 +41,8 @@ class ProgramBuilder {
       return std::move(program_);
     }
     const int n = static_cast<int>(plan_.micro_batches);
-    const int idle = plan_.stages.back().idle() ? 1 : 0;
-    const int later = static_cast<int>(plan_.stages.size()) - idle - stage_ - 1;
-    const int ahead = plan_.schedule == Schedule::kGPipe ? n : std::min(n, later);
+    const auto usual = static_cast<int>(usual_in_flight(plan_, stage_));
+    const int ahead = (in_flight_ > 0 ? in_flight_ : usual) - 1;
     for (int i = 0; i < n + ahead; ++i) {
       if (i < n) forward(i);
       if (i >= ahead) backward(i - ahead);
@@ -102,7 +103,7 @@ class ProgramBuilder {
   }
 
   const Plan& plan_;
-  int stage_;
+  int stage_, in_flight_;
   Program program_;
 };
 
@@ -179,7 +180,9 @@ Plan make_plan(const TestPlan& spec) {
   }
   add_buckets(plan, spec);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    plan.programs.push_back(ProgramBuilder(plan, stage).run());
+    const int in_flight =
+        spec.in_flight.empty() ? 0 : spec.in_flight[static_cast<std::size_t>(stage)];
+    plan.programs.push_back(ProgramBuilder(plan, stage, in_flight).run());
   }
   for (const std::string& name : expectation_names(plan)) {
     plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});

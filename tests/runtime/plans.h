@@ -34,6 +34,8 @@ struct TestPlan {
   std::int64_t smaller = 0;
   /// Sets of stages, ascending, each of which has one more bucket, of 5 elements. They come last.
   std::vector<std::vector<int>> shared = {};
+  /// Given: by stage, the micro-batches between their passes, where it is not the textbook's.
+  std::vector<int> in_flight = {};
   /// Given: the weights by which buckets divide their state (tests/support/shard_plan.h).
   std::vector<std::int64_t> weights = {};
 };

@@ -296,6 +296,10 @@ class StrategyBuilder {
     AGPCS_CHECK(colon != words.end(), "builders: a stage without ' : '");
     for (auto word = words.begin() + 1; word != colon; ++word) {
       const auto [device, share] = key_value(*word);
+      if (device == "in-flight") {
+        spec.in_flight = std::stoll(share);
+        continue;
+      }
       if (device == "recompute" || device == "state") {
         (device == "recompute" ? spec.recompute : spec.divides_state) = true;
         continue;

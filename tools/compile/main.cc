@@ -112,7 +112,8 @@ void add_search_options(CLI::App& app, Arguments& a) {
       ->allow_extra_args(false);
   app.add_option("--layout", a.compile.layout,
                  "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
-                 ":3 gives samples by weight instead of speed)");
+                 ":3 gives samples by weight instead of speed; a/0,in-flight=4 has 4 micro-batches "
+                 "in flight)");
   app.add_option("--refiner", a.compile.refiner,
                  lines_of("how the best of them is improved (default: dqn):", refiners()));
   app.add_option("--budget", a.compile.plan.budget,
@@ -136,7 +137,8 @@ void add_search_options(CLI::App& app, Arguments& a) {
       ->check(at_least(1));
   app.add_option("--without", a.compile.without,
                  "what plans may not do: " + joined(dimension_words()) +
-                     " (state: devices divide the optimizer's state)")
+                     " (state: devices divide the optimizer's state; schedules: stages have other "
+                     "numbers of micro-batches in flight than 1F1B's textbook)")
       ->delimiter(',');
   app.add_option("--cut-at", a.compile.cut_at,
                  "where stages may be cut: " + joined(cut_words()) +

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -165,8 +166,12 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.model = options.model;
   input.problem_options = options.problem;
   input.problem_options.cut_modules = options.cut_at == "operators";
-  input.problem_options.divide_state =
-      std::find(options.without.begin(), options.without.end(), "state") == options.without.end();
+  const auto with = [&](std::string_view dimension) {
+    return std::find(options.without.begin(), options.without.end(), dimension) ==
+           options.without.end();
+  };
+  input.problem_options.divide_state = with("state");
+  input.problem_options.choose_in_flight = with("schedules");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
     return plan_options(options, problem, progress, refiner);

@@ -2,6 +2,7 @@
 // Compares plans by their texts, section by section. A section is a line that is not indented, with
 // the indented lines below it. So no difference between two plans can go unseen.
 #include "ir/base/units.h"
+#include "ir/plan/lookup.h"
 #include "tools/plan/views.h"
 
 #include <fmt/format.h>
@@ -50,6 +51,12 @@ std::vector<Section> sections_of(const Plan& plan) {
         words.size() > 1 && (words[0] == "stage" || words[0] == "cut" || words[0] == "flow" ||
                              words[0] == "bucket" || words[0] == "program");
     sections.push_back({named ? words[0] + " " + words[1] : words[0], line, {}});
+  }
+  for (const Program& program : plan.programs) {
+    const std::string name = "program " + plan.stages[static_cast<std::size_t>(program.stage)].name;
+    const auto own = std::find_if(sections.begin(), sections.end(),
+                                  [&](const Section& section) { return section.name == name; });
+    own->head += fmt::format(" in-flight={}", most_in_flight(program));
   }
   return sections;
 }

@@ -4,6 +4,7 @@
 #include "ir/base/units.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 
@@ -44,11 +45,16 @@ std::string title(const Explanation& e) {
   const std::string kind = plan.stages.size() == 1
                                ? "data parallel"
                                : fmt::format("pipeline of {} stages", plan.stages.size());
-  return fmt::format("{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n", plan.model,
-                     plan.cluster, kind, plural(plan.rank_count(), "device"),
-                     seconds(e.estimate.step_seconds), plan.training.batch,
-                     plural(plan.micro_batches, "micro-batch", "es"),
-                     figure(e.estimate.samples_per_second, "samples/s"));
+  std::string text = fmt::format(
+      "{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n", plan.model, plan.cluster, kind,
+      plural(plan.rank_count(), "device"), seconds(e.estimate.step_seconds), plan.training.batch,
+      plural(plan.micro_batches, "micro-batch", "es"),
+      figure(e.estimate.samples_per_second, "samples/s"));
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+    const std::string in_flight = in_flight_text(plan, s);
+    if (!in_flight.empty()) text += fmt::format("  {}: {}\n", plan.stages[at(s)].name, in_flight);
+  }
+  return text;
 }
 
 std::string name_of_part(const PathPart& part) {

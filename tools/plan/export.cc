@@ -12,6 +12,7 @@
 #include "ir/strategy/plan_against.h"
 #include "tools/common/calibrated_cluster.h"
 #include "tools/plan/nccl_tuner.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -214,6 +215,14 @@ Status export_megatron_layout(const ExportOptions& o, const Plan& plan, Console 
     console.err << fmt::format(
         "agpcs-plan: warning: the plan's schedule is {}, and Megatron's is 1f1b\n",
         name_of(plan.schedule));
+  }
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+    const std::string in_flight = in_flight_text(plan, s);
+    if (in_flight.empty() || plan.schedule != Schedule::k1F1B) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: stage {} has {} in the plan, and Megatron's 1F1B has the "
+        "textbook's number\n",
+        plan.stages[static_cast<std::size_t>(s)].name, in_flight);
   }
   return write_file(o.output, layout, console);
 }

@@ -2,6 +2,7 @@
 #include "tools/common/json.h"
 
 #include "ir/plan/choices.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "tools/plan/views.h"
 
@@ -142,6 +143,7 @@ Json program_json(const Plan& plan, const Program& program) {
             {"after", json_array(instruction.after, id_name)}};
   };
   return {{"stage", stage_name(plan, program.stage)},
+          {"in_flight", most_in_flight(program)},
           {"instructions", json_array(program.instructions, instruction_json)}};
 }
 

@@ -254,6 +254,9 @@ std::string stage_text(const Plan& plan, int index) {
                       spell_expected(plan, "forward " + stage.name),
                       spell_expected(plan, "backward " + stage.name));
   text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
+  if (const std::string in_flight = in_flight_text(plan, index); !in_flight.empty()) {
+    text += fmt::format("  {}\n", in_flight);
+  }
   if (!cuts.empty()) text += "  sends\n" + cuts;
   if (!flows.empty()) text += "  schedules of all-reduces\n" + flows;
   if (!buckets.empty()) text += "  buckets, in the order in which they are summed\n" + buckets;
@@ -261,6 +264,14 @@ std::string stage_text(const Plan& plan, int index) {
 }
 
 }  // namespace
+
+std::string in_flight_text(const Plan& plan, int stage) {
+  const std::int64_t most = most_in_flight(plan.programs[static_cast<std::size_t>(stage)]);
+  const std::int64_t usual = usual_in_flight(plan, stage);
+  if (plan.stages[static_cast<std::size_t>(stage)].idle() || most == usual) return "";
+  return fmt::format("{} in flight ({}: {})", plural(most, "micro-batch", "es"),
+                     name_of(plan.schedule), usual);
+}
 
 std::string show_plan(const Plan& plan) {
   std::string text = header(plan);

@@ -16,6 +16,10 @@ namespace agpcs {
 /// program, and its expected figures.
 std::string show_plan(const Plan& plan);
 
+/// Returns "5 micro-batches in flight (1f1b: 3)" for a stage whose program departs from the plan's
+/// schedule; nothing for others.
+std::string in_flight_text(const Plan& plan, int stage);
+
 /// Returns the plan as JSON (docs/reference/plan_format.md, "JSON"), with everything that the text
 /// has.
 std::string plan_json(const Plan& plan);

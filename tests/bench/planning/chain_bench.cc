@@ -7,21 +7,12 @@
 //     chain_bench                                  8, 32, 128 and 512 devices, five times each
 //     chain_bench DEVICES [THREADS [TIMES [BUDGET]]]
 //
-// * A layer has three operators: MatMul of [n,2048,1024] with [1024,6144], Relu, MatMul with
-//   [6144,1024]. That makes 12.6e6 parameters, as many as a layer of OPT-350M.
-// * The profile has the times of 1, 2, 4, 8 and 16 samples: 30 us an operator, and for each sample
-//   of a layer 0.6 ms on an A100 and 1.6 ms on a V100, of which each MatMul takes 45%. Backward
-//   takes twice as long as forward.
-// * Hosts have four devices of one kind, at 250 GB/s each (A100) or 120 GB/s (V100), and a NIC of
-//   6 GB/s. The batch is 1,024 samples, in fp16, with Adam.
-#include "cost_model/fit/calibrate.h"
+// The batch is 1,024 samples, in fp16, with Adam; tests/bench/planning/chain.h says the rest.
 #include "ir/base/check.h"
-#include "ir/graph/op_signature.h"
-#include "ir/graph/training_graph.h"
 #include "planner/pipeline.h"
 #include "planner/refine/dqn.h"
+#include "tests/bench/planning/chain.h"
 #include "tests/bench/support/mistakes.h"
-#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 
@@ -38,75 +29,6 @@
 
 namespace agpcs {
 namespace {
-
-constexpr int kLayers = 26;
-constexpr std::int64_t kTokens = 2048, kWidth = 1024, kInner = 6144;
-constexpr double kFixed = 30e-6;
-
-Graph chain_of_layers() {
-  std::string text = fmt::format("input x [n,{},{}]\n", kTokens, kWidth);
-  std::string last = "x";
-  for (int i = 0; i < kLayers; ++i) {
-    text += fmt::format(
-        "parameter v{0} [{3},{4}]\nparameter w{0} [{4},{3}]\na{0} = MatMul({1}, v{0}) [n,{2},{4}]\n"
-        "b{0} = Relu(a{0}) [n,{2},{4}]\nc{0} = MatMul(b{0}, w{0}) [n,{2},{3}]\n",
-        i, last, kTokens, kWidth, kInner);
-    last = fmt::format("c{}", i);
-  }
-  text += fmt::format("outputs {}\n", last);
-  Loss loss;
-  loss.kind = LossKind::kMse;
-  Result<Graph> with_loss = attach_loss(testing::graph_of(text), loss);
-  AGPCS_CHECK(with_loss.ok(), "{}", with_loss.status().message());
-  Result<Graph> graph = derive_backward(*std::move(with_loss));
-  AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
-  return *std::move(graph);
-}
-
-/// The layers as measured on device `name`, on which a sample of a layer takes `layer` seconds.
-DeviceProfile measured(const std::string& name, const Graph& graph, double layer) {
-  DeviceProfile device;
-  device.name = name;
-  device.precision = Precision::kFp16;
-  device.models = {graph.name};
-  std::map<std::string, MeasuredOperator> by_signature;
-  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-    const std::string& type = graph.op(op).type;
-    if (type != "MatMul" && type != "Relu") continue;
-    MeasuredOperator one{op_signature(graph, op), class_of(graph.op(op)), {}};
-    const double part = (type == "MatMul" ? 0.45 : 0.1) * layer;
-    for (const std::int64_t n : {1, 2, 4, 8, 16}) {
-      const double seconds = kFixed + part * static_cast<double>(n);
-      one.points.push_back(
-          {n, op_cost(graph, op, n, Precision::kFp16), {seconds, 0}, {2 * seconds, 0}});
-    }
-    by_signature.try_emplace(one.signature, one);
-  }
-  for (auto& [signature, one] : by_signature) device.operators.push_back(std::move(one));
-  return device;
-}
-
-Cluster cluster_of_size(int devices, const Graph& graph) {
-  std::string text =
-      "kind a100-40 memory=40e9 bandwidth=1555e9 fp16=312e12\n"
-      "kind v100-16 memory=16e9 bandwidth=900e9 fp16=125e12\n";
-  const int hosts = devices / 4;
-  for (int host = 0; host < hosts; ++host) {
-    const bool fast = host < hosts / 2;
-    text += fmt::format("host h{} {} 4 bandwidth={} latency=3e-6 nic=6e9 nic-latency=10e-6\n", host,
-                        fast ? "a100-40" : "v100-16", fast ? "250e9" : "120e9");
-  }
-  Cluster cluster = testing::cluster_of(text);
-  Profile profile;
-  profile.file = "chain.yaml";
-  profile.devices = {measured("a100-40", graph, 0.6e-3), measured("v100-16", graph, 1.6e-3)};
-  seal_profile(profile);
-  cluster.profiles = {std::move(profile)};
-  for (DeviceKind& kind : cluster.kinds) kind.profile = {0, kind.name};
-  Result<Calibrated> calibrated = calibrate(std::move(cluster));
-  AGPCS_CHECK(calibrated.ok(), "{}", calibrated.status().message());
-  return std::move(calibrated->cluster);
-}
 
 double seconds_of(clockid_t clock) {
   timespec now = {};
@@ -143,8 +65,8 @@ struct Settings {
 };
 
 void print_row(int devices, const Settings& settings) {
-  Graph graph = chain_of_layers();
-  Cluster cluster = cluster_of_size(devices, graph);
+  Graph graph = bench::chain_of_layers();
+  Cluster cluster = bench::chain_cluster(devices / 4, 4, 6e9, graph);
   Training training;
   training.batch = 1024;
   training.precision = Precision::kFp16;

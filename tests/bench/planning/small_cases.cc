@@ -114,6 +114,32 @@ std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster clust
 
 }  // namespace
 
+std::vector<Strategy> schedules_of(Strategy strategy) {
+  strategy.schedule = Schedule::k1F1B;
+  for (StageSpec& spec : strategy.stages) spec.in_flight.reset();
+  std::vector<Strategy> all = {strategy};
+  const std::size_t stages = strategy.stages.size();
+  if (stages < 2 || strategy.micro_batches < 2) return all;
+  const std::vector<std::int64_t> textbook = in_flight_by_stage(strategy);
+  strategy.schedule = Schedule::kGPipe;
+  all.push_back(strategy);
+  strategy.schedule = Schedule::k1F1B;
+  std::vector<std::int64_t> now(stages, 1);
+  const std::vector<std::int64_t> last(stages, strategy.micro_batches);
+  for (; now != last;) {
+    if (now != textbook) {
+      for (std::size_t s = 0; s < stages; ++s) strategy.stages[s].in_flight = now[s];
+      fit_in_flight(strategy);
+      all.push_back(strategy);
+    }
+    // The next vector that does not rise, in lexical order.
+    std::size_t s = stages - 1;
+    while (s > 0 && now[s] == now[s - 1]) now[s--] = 1;
+    ++now[s];
+  }
+  return all;
+}
+
 std::unique_ptr<const Problem> small_problem(std::uint64_t seed, std::int64_t batch) {
   Rng rng = Rng(seed).fork("small case");
   const int devices = between(rng, 2, 4);

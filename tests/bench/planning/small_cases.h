@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <vector>
 
 namespace agpcs::bench {
 
@@ -27,12 +28,17 @@ struct Optimum {
 
 /// The fastest strategy that fits and takes less than `below` seconds, of all: convex cuts of the
 /// blocks into stages, device groups in any order (devices may idle), shares, numbers of
-/// micro-batches, schedules, recomputation, runs of gradients in backward order as buckets, and
-/// their algorithms. Left out is what bounds prove to be no faster, and:
+/// micro-batches, schedules (`schedules_of`), recomputation, runs of gradients in backward order as
+/// buckets, and their algorithms. Left out is what bounds prove to be no faster, and:
 /// - of devices that nothing distinguishes (same host, kind, links), all but one order;
 /// - recomputation of a stage where all fits without it: it only lengthens passes;
-/// - GPipe of one stage or one micro-batch, which is 1F1B but for memory.
+/// - GPipe of one stage or one micro-batch, which is 1F1B but for memory;
+/// - divided state, and stages with more micro-batches in flight than an earlier one.
 Optimum best_below(const Problem& problem, double below = std::numeric_limits<double>::infinity(),
                    std::int64_t most_evaluations = std::numeric_limits<std::int64_t>::max());
+
+/// `strategy` with every schedule: 1F1B as the textbook has it, GPipe, then 1F1B with all other
+/// numbers of micro-batches in flight of which none is larger than that of an earlier stage.
+std::vector<Strategy> schedules_of(Strategy strategy);
 
 }  // namespace agpcs::bench

@@ -418,11 +418,10 @@ class Enumeration {
       groupings_.push_back(groupings_of(stage));
       if (groupings_.back().empty()) return;
     }
-    now_.schedule = Schedule::k1F1B;
-    try_recomputation();
-    if (stages_.size() < 2 || now_.micro_batches < 2) return;
-    now_.schedule = Schedule::kGPipe;
-    try_recomputation();
+    for (const Strategy& form : schedules_of(now_)) {
+      now_ = form;
+      try_recomputation();
+    }
   }
 
   void try_recomputation() {

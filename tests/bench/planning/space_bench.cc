@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each dimension of the space of plans is worth: models that hardly fit, planned with all of
-// them and without one at a time. Run it in the root of the repository.
+// What each dimension of the space of plans is worth: models planned with all of them and without
+// one. Run it in the root of the repository.
 //
-//     space_bench                     all rows
-//     space_bench MODEL CLUSTER       one row: "gpt-1.3b" "v100x8"
+//     space_bench state|schedules                   all rows of a dimension
+//     space_bench state|schedules MODEL CLUSTER     one row: state "gpt-1.3b" "v100x8"
+//
+// * state: GPTs that hardly fit, in fp16 with Adam.
+// * schedules: slow links between stages and unequal stages.
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
 #include "planner/plan_problem.h"
 #include "planner/refine/dqn.h"
+#include "tests/bench/planning/chain.h"
 #include "tests/bench/planning/gpt.h"
 #include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,39 +36,64 @@ namespace agpcs {
 namespace {
 
 struct Model {
-  std::string_view name;
   bench::GptSize size;
   std::int64_t batch = 0;
 };
 
-/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 tokens.
-const std::vector<Model>& models() {
-  static const std::vector<Model> all = {
-      {"gpt-1.3b", {24, 2048, 1024, 50257, 4}, 256},
-      {"gpt-2.7b", {32, 2560, 1024, 50257, 4}, 256},
-      {"gpt-6.7b", {32, 4096, 1024, 50257, 4}, 256},
+constexpr std::string_view kChain = "chain-26";
+constexpr std::int64_t kChainBatch = 1024;
+
+/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 tokens, and of BERT
+/// (Devlin et al., 2019), sequences of 128 and 512.
+const std::map<std::string_view, Model>& models() {
+  static const std::map<std::string_view, Model> all = {
+      {"gpt-1.3b", {{24, 2048, 1024, 50257, 4}, 256}},
+      {"gpt-2.7b", {{32, 2560, 1024, 50257, 4}, 256}},
+      {"gpt-6.7b", {{32, 4096, 1024, 50257, 4}, 256}},
+      {"bert-base", {{12, 768, 128, 30522, 4}, 512}},
+      {"bert-large", {{24, 1024, 512, 30522, 4}, 256}},
   };
   return all;
 }
 
-const std::vector<std::string_view>& clusters() {
-  static const std::vector<std::string_view> all = {"v100x4-rtx3090x4", "mixed-32", "v100x8",
-                                                    "a100x16"};
-  return all;
+/// `hosts` hosts of one device each.
+std::string hosts_of_one(int hosts, std::string_view kind, std::string_view nic) {
+  std::string text;
+  for (int host = 0; host < hosts; ++host) {
+    text += fmt::format("host h{} {} 1 nic={} nic-latency=30e-6\n", host, kind, nic);
+  }
+  return text;
 }
 
-Cluster cluster_named(std::string_view name) {
-  if (name == "v100x8") {
-    return testing::cluster_of(
-        "kind v memory=16e9 bandwidth=900e9 fp32=15.7e12 fp16=125e12\n"
-        "host h0 v 8 bandwidth=150e9 latency=3e-6 nic=12.5e9\n");
-  }
-  if (name == "a100x16") {
-    return testing::cluster_of(
-        "kind a memory=40e9 bandwidth=1555e9 fp32=19.5e12 fp16=312e12\n"
-        "host h0 a 8 bandwidth=250e9 latency=2e-6 nic=25e9\n"
-        "host h1 a 8 bandwidth=250e9 latency=2e-6 nic=25e9\n");
-  }
+constexpr std::string_view kKinds =
+    "kind a100-40 memory=40e9 bandwidth=1555e9 fp32=19.5e12 fp16=312e12\n"
+    "kind v100-16 memory=16e9 bandwidth=900e9 fp32=15.7e12 fp16=125e12\n"
+    "kind rtx3090 memory=24e9 bandwidth=936e9 fp32=35.6e12 fp16=142e12\n";
+
+Cluster cluster_named(std::string_view name, const Graph& graph) {
+  const std::map<std::string_view, std::string> hosts = {
+      {"v100x8", "host h0 v100-16 8 bandwidth=150e9 latency=3e-6 nic=12.5e9\n"},
+      {"a100x16",
+       "host h0 a100-40 8 bandwidth=250e9 latency=2e-6 nic=25e9\n"
+       "host h1 a100-40 8 bandwidth=250e9 latency=2e-6 nic=25e9\n"},
+      {"a100x2x4-10gbit",
+       "host h0 a100-40 2 bandwidth=250e9 latency=2e-6 nic=1.25e9 nic-latency=30e-6\n"
+       "host h1 a100-40 2 bandwidth=250e9 latency=2e-6 nic=1.25e9 nic-latency=30e-6\n"
+       "host h2 a100-40 2 bandwidth=250e9 latency=2e-6 nic=1.25e9 nic-latency=30e-6\n"
+       "host h3 a100-40 2 bandwidth=250e9 latency=2e-6 nic=1.25e9 nic-latency=30e-6\n"},
+      {"a100x1x8-10gbit", hosts_of_one(8, "a100-40", "1.25e9")},
+      {"v100x1x8-1gbit", hosts_of_one(8, "v100-16", "0.125e9")},
+      {"four-kinds-10gbit",
+       "host h0 a100-40 1 nic=1.25e9 nic-latency=30e-6\n"
+       "host h1 v100-16 1 nic=1.25e9 nic-latency=30e-6\n"
+       "host h2 rtx3090 1 nic=1.25e9 nic-latency=30e-6\n"
+       "host h3 v100-16 1 nic=1.25e9 nic-latency=30e-6\n"},
+  };
+  if (name == "chain-8") return bench::chain_cluster(2, 4, 6e9, graph);
+  if (name == "chain-32") return bench::chain_cluster(8, 4, 6e9, graph);
+  if (name == "chain-1x8-1gbit") return bench::chain_cluster(8, 1, 0.125e9, graph);
+  const auto found = hosts.find(name);
+  if (found != hosts.end()) return testing::cluster_of(std::string(kKinds) + found->second);
   Result<ClusterFile> file = read_cluster(fmt::format("samples/clusters/{}.yaml", name));
   AGPCS_CHECK(file.ok(), "{}", file.status().message());
   return std::move(file->cluster);
@@ -71,13 +102,18 @@ Cluster cluster_named(std::string_view name) {
 /// What a plan uses of the space.
 std::string uses(const Strategy& strategy) {
   std::size_t divides = 0, recomputes = 0, devices = 0;
+  bool departs = false;
   for (const StageSpec& spec : strategy.stages) {
     divides += spec.divides_state ? 1 : 0;
     recomputes += spec.recompute ? 1 : 0;
     devices += spec.devices.size();
+    departs = departs || spec.in_flight;
   }
-  return fmt::format("{} stages, {} devices, {} divide, {} recompute, {} micro-batches",
-                     strategy.stages.size(), devices, divides, recomputes, strategy.micro_batches);
+  std::string text =
+      fmt::format("{} stages, {} devices, {} divide, {} recompute, {} {}", strategy.stages.size(),
+                  devices, divides, recomputes, strategy.micro_batches, name_of(strategy.schedule));
+  if (departs) text += fmt::format(", in flight {}", fmt::join(in_flight_by_stage(strategy), " "));
+  return text;
 }
 
 struct Row {
@@ -86,12 +122,14 @@ struct Row {
   std::string uses;
 };
 
-Row plan(const Model& model, std::string_view cluster, const ProblemOptions& options) {
+Row plan(std::string_view model, std::string_view cluster, const ProblemOptions& options) {
+  Graph graph = model == kChain ? bench::chain_of_layers() : bench::gpt(models().at(model).size);
+  Cluster devices = cluster_named(cluster, graph);
   Training training;
-  training.batch = model.batch;
+  training.batch = model == kChain ? kChainBatch : models().at(model).batch;
   training.precision = Precision::kFp16;
   training.optimizer.kind = OptimizerKind::kAdam;
-  auto problem = Problem::make(bench::gpt(model.size), cluster_named(cluster), training, options);
+  auto problem = Problem::make(std::move(graph), std::move(devices), training, options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   const auto refiner = make_dqn_refiner(shipped_policy());
   PlanOptions plan_options;
@@ -112,20 +150,50 @@ Row plan(const Model& model, std::string_view cluster, const ProblemOptions& opt
   return row;
 }
 
-void print_row(const Model& model, std::string_view cluster) {
-  const Row whole = plan(model, cluster, {});
-  ProblemOptions without_state;
-  without_state.divide_state = false;
-  const Row without = plan(model, cluster, without_state);
+struct Case {
+  std::string_view dimension, model, cluster;
+};
+
+constexpr Case kCases[] = {
+    {"state", "gpt-1.3b", "v100x4-rtx3090x4"},
+    {"state", "gpt-1.3b", "mixed-32"},
+    {"state", "gpt-1.3b", "v100x8"},
+    {"state", "gpt-1.3b", "a100x16"},
+    {"state", "gpt-2.7b", "v100x4-rtx3090x4"},
+    {"state", "gpt-2.7b", "mixed-32"},
+    {"state", "gpt-2.7b", "v100x8"},
+    {"state", "gpt-2.7b", "a100x16"},
+    {"state", "gpt-6.7b", "v100x4-rtx3090x4"},
+    {"state", "gpt-6.7b", "mixed-32"},
+    {"state", "gpt-6.7b", "v100x8"},
+    {"state", "gpt-6.7b", "a100x16"},
+    {"schedules", "chain-26", "chain-8"},
+    {"schedules", "chain-26", "chain-32"},
+    {"schedules", "chain-26", "chain-1x8-1gbit"},
+    {"schedules", "gpt-1.3b", "a100x2x4-10gbit"},
+    {"schedules", "gpt-6.7b", "a100x1x8-10gbit"},
+    {"schedules", "gpt-1.3b", "v100x1x8-1gbit"},
+    {"schedules", "bert-large", "v100x1x8-1gbit"},
+    {"schedules", "bert-base", "v100x4-rtx3090x4"},
+    {"schedules", "gpt-1.3b", "mixed-32"},
+    {"schedules", "gpt-2.7b", "v100x4-rtx3090x4"},
+    {"schedules", "gpt-1.3b", "four-kinds-10gbit"},
+};
+
+void print_row(const Case& of) {
+  const Row whole = plan(of.model, of.cluster, {});
+  ProblemOptions less;
+  (of.dimension == "state" ? less.divide_state : less.choose_in_flight) = false;
+  const Row without = plan(of.model, of.cluster, less);
   const auto seconds = [](const Row& row) {
-    return row.seconds ? fmt::format("{:.3f}", *row.seconds) : std::string("does not fit");
+    return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
   };
   const std::string worth = whole.seconds && without.seconds
                                 ? fmt::format("{:.3f}", *without.seconds / *whole.seconds)
                                 : "";
-  fmt::print("| {} | {} | {} | {:.3f} | {} | {} | {} | {:.1f} | {:.1f} |\n", model.name, cluster,
-             seconds(whole), whole.bound, seconds(without), worth, whole.uses, whole.processor,
-             without.processor);
+  fmt::print("| {} | {} | {} | {:.3f} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", of.model,
+             of.cluster, seconds(whole), whole.bound, seconds(without), worth, whole.uses,
+             without.uses, whole.processor, without.processor);
   std::fflush(stdout);
 }
 
@@ -133,19 +201,19 @@ void print_row(const Model& model, std::string_view cluster) {
 }  // namespace agpcs
 
 int main(int argc, char** argv) {
-  if (argc != 1 && argc != 3) {
-    std::fputs("space_bench [MODEL CLUSTER]\n", stderr);
+  const std::string_view dimension = argc > 1 ? argv[1] : "";
+  if ((argc != 2 && argc != 4) || (dimension != "state" && dimension != "schedules")) {
+    std::fputs("space_bench state|schedules [MODEL CLUSTER]\n", stderr);
     return 2;
   }
   fmt::print(
-      "| model | cluster | step s | bound s | without state s | without / with | plan | "
+      "| model | cluster | step s | bound s | without {} s | without / with | plan | without | "
       "processor s | without: processor s |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  for (const agpcs::Model& model : agpcs::models()) {
-    if (argc == 3 && model.name != argv[1]) continue;
-    for (const std::string_view cluster : agpcs::clusters()) {
-      if (argc == 1 || cluster == argv[2]) agpcs::print_row(model, cluster);
-    }
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+      dimension);
+  for (const agpcs::Case& of : agpcs::kCases) {
+    if (of.dimension != dimension) continue;
+    if (argc == 2 || (of.model == argv[2] && of.cluster == argv[3])) agpcs::print_row(of);
   }
   return 0;
 }

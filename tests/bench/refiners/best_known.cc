@@ -40,9 +40,12 @@ std::string print_one(const BestKnown& one) {
       one.candidate, one.digest, one.seed_seconds, one.best_seconds, one.found_by,
       strategy.micro_batches, name_of(strategy.schedule));
   for (const StageSpec& stage : strategy.stages) {
-    text += fmt::format("stage {} {} {} {}\n", fmt::join(stage.devices, ","),
+    text += fmt::format("stage {} {} {} {}", fmt::join(stage.devices, ","),
                         fmt::join(stage.shares, ","), stage.recompute ? "recompute" : "keep",
                         stage.odd == kNone ? "-" : std::to_string(stage.odd));
+    if (stage.divides_state) text += " state=optimizer";
+    if (stage.in_flight) text += fmt::format(" in-flight={}", *stage.in_flight);
+    text += '\n';
   }
   text += fmt::format("operators{}\n", runs_of(strategy.stage_of));
   for (const Bucket& bucket : strategy.buckets) {
@@ -91,6 +94,17 @@ bool read_stage(std::istream& in, Strategy& strategy) {
     const std::optional<DeviceId> device = number_in<DeviceId>(odd);
     if (!device) return false;
     stage.odd = *device;
+  }
+  constexpr std::string_view kInFlight = "in-flight=";
+  for (std::string more; in >> more;) {
+    if (more == "state=optimizer") {
+      stage.divides_state = true;
+    } else if (more.rfind(kInFlight, 0) == 0) {
+      stage.in_flight = number_in<std::int64_t>(std::string_view(more).substr(kInFlight.size()));
+      if (!stage.in_flight) return false;
+    } else {
+      return false;
+    }
   }
   if (!read_numbers(devices, stage.devices) || !read_numbers(shares, stage.shares)) return false;
   strategy.stages.push_back(std::move(stage));

@@ -26,7 +26,7 @@ constexpr const char* kText =
     "best-step 0.25\n"
     "found-by anneal+walks, 4000 evaluations, seed 1\n"
     "pipeline 8 1f1b\n"
-    "stage 0,2 3,1 recompute 2\n"
+    "stage 0,2 3,1 recompute 2 state=optimizer in-flight=5\n"
     "stage 1 4 keep -\n"
     "operators 0x12 1x7 0x1\n"
     "bucket 1 tree 5,7\n";

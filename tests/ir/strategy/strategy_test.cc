@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/strategy.h"
 
+#include "ir/base/rng.h"
 #include "ir/graph/graph.h"
+#include "ir/plan/lookup.h"
+#include "ir/strategy/plan_graph.h"
 #include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -111,6 +117,23 @@ const Fault kFaults[] = {
      "strategy: 'w1' is in two buckets"},
     {"AParameterInNoBucket", [](Case& c) { c.strategy.buckets.pop_back(); },
      "strategy: 'w2' is in no bucket"},
+    {"NothingInFlight", [](Case& c) { c.strategy.stages[0].in_flight = 0; },
+     "strategy: stage 0 has 0 of 2 micro-batches in flight"},
+    {"MoreInFlightThanThereAre", [](Case& c) { c.strategy.stages[0].in_flight = 3; },
+     "strategy: stage 0 has 3 of 2 micro-batches in flight"},
+    {"InFlightWithGPipe",
+     [](Case& c) {
+       c.strategy.schedule = Schedule::kGPipe;
+       c.strategy.stages[1].in_flight = 2;
+     },
+     "strategy: stage 1 has 2 micro-batches in flight, but the schedule is gpipe"},
+    {"FewerInFlightThanALaterStageThatReadsIt",
+     [](Case& c) {
+       c.strategy.stages[0].in_flight = 1;
+       c.strategy.stages[1].in_flight = 2;
+     },
+     "strategy: stage 1 has 2 micro-batches in flight, and stage 0, which sends it 'r', has 1: "
+     "they would wait for each other"},
     {"ABucketOfAnotherStage", [](Case& c) { c.strategy.buckets[0].stage = 1; },
      "strategy: bucket 0 of stage 1 holds 'w1' of stage 0"},
 };
@@ -169,6 +192,99 @@ y = Transpose(t) [n,8]
             "strategy: 't' crosses from stage 0 to stage 1 but cannot be split by samples");
 }
 
+/// Whether the passes of all stages come to an end where each waits for the passes of its stage
+/// before it, for what it receives, and for nothing else.
+bool finishes(const Strategy& strategy, const std::vector<Cut>& cuts) {
+  const std::vector<std::int64_t> in_flight = in_flight_by_stage(strategy);
+  std::vector<std::int64_t> forwards(in_flight.size()), backwards(in_flight.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t s = 0; s < in_flight.size(); ++s) {
+      if (backwards[s] == strategy.micro_batches) continue;
+      const bool full =
+          forwards[s] == strategy.micro_batches || forwards[s] - backwards[s] == in_flight[s];
+      const bool there = std::all_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
+        const auto from = static_cast<std::size_t>(cut.from), to = static_cast<std::size_t>(cut.to);
+        if (full) return from != s || !has_gradient(cut) || backwards[to] > backwards[s];
+        return to != s || forwards[from] > forwards[s];
+      });
+      if (!there) continue;
+      ++(full ? backwards : forwards)[s];
+      moved = true;
+    }
+  }
+  return std::all_of(backwards.begin(), backwards.end(),
+                     [&](std::int64_t done) { return done == strategy.micro_batches; });
+}
+
+/// Layers in a row, one a stage, that read random earlier ones; some of what they make has no
+/// gradient.
+std::string random_layers(int layers, Rng& rng) {
+  std::string text = "input x [n,8]\n";
+  for (int i = 0; i < layers; ++i) text += "parameter w" + std::to_string(i) + " [8,8]\n";
+  for (int i = 0; i < layers; ++i) {
+    const std::string number = std::to_string(i);
+    text += "h" + number + " = " + (rng.below(3) == 0 ? "Greater" : "Mix") + "(w" + number;
+    for (int from = 0; from < i; ++from) {
+      if (rng.below(2) == 0) text += ",h" + std::to_string(from);
+    }
+    text += ",x) [n,8]\n";
+  }
+  return text + "l = ReduceSum(h" + std::to_string(layers - 1) + ") []\noutputs h" +
+         std::to_string(layers - 1) + "\nloss l\n";
+}
+
+/// Verification refuses exactly those numbers in flight with which stages wait for each other.
+TEST(VerifyStrategy, AcceptsWhatIsInFlightIfAllPassesComeToAnEnd) {
+  Rng rng(3);
+  const Cluster cluster = testing::cluster_of("kind g memory=16e9 fp32=15e12\nhost a g 6\n");
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int layers = 2 + static_cast<int>(rng.below(5));
+    const Graph graph = testing::graph_of(random_layers(layers, rng));
+    Strategy strategy;
+    strategy.micro_batches = 1 + static_cast<std::int64_t>(rng.below(6));
+    for (int s = 0; s < layers; ++s) {
+      strategy.stage_of.push_back(s);
+      strategy.stages.push_back({{s}, {1}});
+      const auto number = 1 + rng.below(static_cast<std::uint64_t>(strategy.micro_batches));
+      if (rng.below(4) > 0) strategy.stages.back().in_flight = static_cast<std::int64_t>(number);
+    }
+    strategy.stage_of.push_back(layers - 1);
+    const Status status = verify_strategy(strategy, graph, cluster, strategy.micro_batches);
+    const std::vector<Cut> cuts = cuts_between(graph, strategy.stage_of, Precision::kFp32);
+    EXPECT_EQ(status.ok(), finishes(strategy, cuts))
+        << print_strategy(strategy, graph, cluster) << status.message();
+    ++(status.ok() ? accepted : refused);
+  }
+  EXPECT_GT(accepted, 50);
+  EXPECT_GT(refused, 50);
+}
+
+TEST(FitInFlight, LeavesNoStageMoreThanAnEarlierOneOrThanThereIs) {
+  using Numbers = std::vector<std::int64_t>;  // 0: the textbook's
+  const auto fitted = [&](std::int64_t micro_batches, const Numbers& wanted) {
+    Strategy strategy;
+    strategy.micro_batches = micro_batches;
+    for (const std::int64_t number : wanted) {
+      strategy.stages.emplace_back();
+      if (number > 0) strategy.stages.back().in_flight = number;
+    }
+    fit_in_flight(strategy);
+    Numbers own;
+    for (const StageSpec& spec : strategy.stages) own.push_back(spec.in_flight.value_or(0));
+    return own;
+  };
+  EXPECT_EQ(fitted(8, {0, 0, 0}), (Numbers{0, 0, 0}));
+  EXPECT_EQ(fitted(8, {5, 3, 1}), (Numbers{5, 3, 0}));  // the last has 1 anyway
+  EXPECT_EQ(fitted(8, {2, 0, 0}), (Numbers{2, 0, 0}));
+  EXPECT_EQ(fitted(8, {1, 0, 0}), (Numbers{1, 1, 0}));
+  EXPECT_EQ(fitted(8, {0, 7, 4}), (Numbers{0, 3, 3}));
+  EXPECT_EQ(fitted(4, {9, 3, 1}), (Numbers{4, 3, 0}));
+  EXPECT_EQ(fitted(2, {9, 9, 9}), (Numbers{0, 0, 2}));
+  EXPECT_EQ(fitted(8, {4}), (Numbers{0}));
+}
+
 /// Whether a boundary may cut 'y', which is made by `op` from x [n,8] and is of `shape`.
 bool crosses(const std::string& op, const std::string& shape) {
   const Graph graph = testing::graph_of("input x [n,8]\ny = " + op + " " + shape + "\n");
@@ -209,6 +325,13 @@ TEST(PrintStrategy, SaysWhoComputesWhat) {
             "  y\n"
             "bucket stage=0 algorithm=ring: w1\n"
             "bucket stage=1 algorithm=ring: w2\n");
+}
+
+TEST(PrintStrategy, SaysWhatIsInFlightWhereItIsNotTheTextbooks) {
+  Case c;
+  c.strategy.stages[0].in_flight = 1;
+  EXPECT_THAT(print_strategy(c.strategy, c.graph, c.cluster),
+              ::testing::HasSubstr("stage 0 in-flight=1: a/0=3 a/1=1\n"));
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 
 #include "ir/base/at.h"
 #include "ir/base/rng.h"
+#include "ir/plan/lookup.h"
 #include "planner/evaluate/evaluator_stages.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -52,6 +54,15 @@ TEST(ProgramTable, MemoryOfFewerMicroBatchesHasTheSamePeaks) {
     shape.alone.assign(at(stages), true);
     const auto all = static_cast<std::int64_t>(1 + rng.below(8 * at(stages) + 40));
     shape.micro_batches = all;
+    Rng chosen(static_cast<std::uint64_t>(round));
+    shape.in_flight.clear();
+    for (int s = 0; s < stages; ++s) {
+      shape.in_flight.push_back(textbook_in_flight(stages, s, all));
+      if (round % 3 == 0)
+        shape.in_flight.back() =
+            1 + static_cast<std::int64_t>(chosen.below(static_cast<std::uint64_t>(all)));
+    }
+    std::sort(shape.in_flight.rbegin(), shape.in_flight.rend());
     const PipelinePrograms& found = table.find(shape);
     fewer += shape.micro_batches < all ? 1 : 0;
     shape.micro_batches = all;

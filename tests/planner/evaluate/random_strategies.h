@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random strategies that verify: stages of blocks, devices, shares, micro-batches, schedules,
-// recomputation, buckets.
+// micro-batches in flight, recomputation, buckets.
 #pragma once
 
 #include "ir/base/rng.h"
@@ -86,6 +86,14 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
                          largest_micro_batch(problem.training.batch, strategy.micro_batches)),
            rng.below(4) == 0});
       if (rng.below(2) == 0) strategy.stages.back().odd = group[rng.below(group.size())];
+    }
+    if (strategy.schedule == Schedule::k1F1B && rng.below(3) == 0) {
+      for (StageSpec& spec : strategy.stages) {
+        spec.in_flight = between(rng, 1, static_cast<int>(strategy.micro_batches));
+      }
+      std::sort(strategy.stages.begin(), strategy.stages.end(),
+                [](const StageSpec& a, const StageSpec& b) { return *a.in_flight > *b.in_flight; });
+      fit_in_flight(strategy);
     }
     if (!verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch).ok()) {
       continue;

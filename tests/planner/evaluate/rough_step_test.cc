@@ -74,6 +74,45 @@ TEST(RoughStep, A1F1BStageWaitsForWhatItHasInFlight) {
   EXPECT_GE(rough.seconds, rough.longest_way + 15 * rough.longest_way / 3);
 }
 
+TEST(RoughStep, SaysWhichStageHasTooFewMicroBatchesInFlight) {
+  // A message takes about as long as a forward pass, half as long as a backward one.
+  std::string hosts = "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n";
+  for (const char* host : {"a", "b", "c", "d"}) {
+    hosts += std::string("host ") + host + " gpu 1 nic=25e9\n";
+  }
+  const auto problem = problem_of(chain(4, 1024), cluster_of(hosts), 1024 * 32);
+  const auto with = [&](const std::vector<std::int64_t>& in_flight) {
+    Strategy strategy = strategy_of(
+        "micro-batches 32\nstage a/0=1024 : h0 a0\nstage b/0=1024 : h1 a1\n"
+        "stage c/0=1024 : h2 a2\nstage d/0=1024 : *\n",
+        problem->graph, problem->cluster);
+    for (std::size_t s = 0; s < in_flight.size(); ++s) strategy.stages[s].in_flight = in_flight[s];
+    return strategy;
+  };
+  Evaluator evaluator(*problem);
+  const auto simulated = [&](const Strategy& s) { return evaluator.evaluate(s).step_seconds; };
+  const auto is_near = [&](const Strategy& s, double part) {
+    EXPECT_NEAR(rough_step(*problem, s).seconds, simulated(s), part * simulated(s));
+  };
+  is_near(with({}), 0.02);
+  EXPECT_GE(rough_step(*problem, with({})).starved, 0);
+  const Strategy deeper = with({10, 7, 4, 1});
+  is_near(deeper, 0.03);
+  EXPECT_EQ(rough_step(*problem, deeper).starved, -1);
+  EXPECT_LT(simulated(deeper), 0.8 * simulated(with({})));
+  const Strategy no_further = with({5, 4, 3, 2});  // no stage is further ahead of the next one
+  is_near(no_further, 0.03);
+  EXPECT_GE(rough_step(*problem, no_further).starved, 0);
+  is_near(with({3, 2, 2, 1}), 0.02);
+  is_near(with({1, 1, 1, 1}), 0.02);
+  // On links that both directions fill, all in flight is GPipe, which uses one at a time.
+  const ThreeStages three;
+  Strategy all = three.strategy(Schedule::k1F1B);
+  for (StageSpec& spec : all.stages) spec.in_flight = 16;
+  EXPECT_GT(rough_step(*three.problem, all).seconds,
+            1.5 * rough_step(*three.problem, three.strategy(Schedule::k1F1B)).seconds);
+}
+
 TEST(RoughStep, AllReducesOfStagesOnTheSameHostsShareTheirLinks) {
   const auto problem = problem_of(chain(2, 1024), fast_and_slow("16e9", "1e6"), 8);
   Strategy strategy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include "planner/evaluate/evaluator.h"
 #include "planner/evaluate/group_gradients.h"
@@ -134,7 +134,9 @@ class AMove : public ::testing::Test {
                 std::to_string(spec.shares[i]);
       }
       text += std::string(spec.recompute ? " recompute" : "") +
-              (spec.divides_state ? " state=optimizer" : "") + " :";
+              (spec.divides_state ? " state=optimizer" : "");
+      if (spec.in_flight) text += " in-flight=" + std::to_string(*spec.in_flight);
+      text += " :";
       const auto& stages = strategy.stage_of;
       const auto first = std::find(stages.begin(), stages.end(), s) - stages.begin();
       const auto last = stages.rend() - std::find(stages.rbegin(), stages.rend(), s) - 1;
@@ -278,6 +280,104 @@ TEST_F(AMove, ChangesTheSchedule) {
             "stage b/0=4000 : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
+}
+
+constexpr const char* kThreeStages =
+    "micro-batches 8 1f1b\nstage a/0=1000 : h0 a0\nstage a/1=1000 : h1 a1\nstage b/0=1000 : *\n"
+    "bucket 0 ring w0\nbucket 1 ring w1\nbucket 2 ring w2\n";
+
+/// What the stages of `kThreeStages`, or of `before`, have in flight after a move.
+class InFlightAfter : public AMove {
+ protected:
+  std::vector<std::int64_t> after(const StrategyMove& move, std::vector<std::int64_t> before = {}) {
+    Strategy start = strategy(kThreeStages);
+    for (std::size_t s = 0; s < before.size(); ++s) start.stages[s].in_flight = before[s];
+    const auto changed = moves_.apply(start, start, move);
+    if (!changed) return {};
+    EXPECT_EQ(verify_strategy(*changed, problem_->graph, problem_->cluster, 8000).message(), "");
+    return in_flight_by_stage(*changed);
+  }
+  static SetMemory in_flight(int stage, InFlight change) {
+    return {stage, std::nullopt, std::nullopt, change};
+  }
+};
+
+using Numbers = std::vector<std::int64_t>;
+
+TEST_F(InFlightAfter, MoreInAStageIsMoreInAllBeforeIt) {
+  EXPECT_EQ(after(in_flight(0, InFlight::kOneMore)), (Numbers{4, 2, 1}));
+  EXPECT_EQ(after(in_flight(1, InFlight::kOneMore)), (Numbers{4, 3, 1}));
+  EXPECT_EQ(after(in_flight(2, InFlight::kOneMoreAStage)), (Numbers{5, 3, 1}));
+  EXPECT_EQ(after(in_flight(2, InFlight::kOneMoreAStage), {5, 3, 1}), (Numbers{7, 4, 1}));
+  EXPECT_EQ(after(in_flight(1, InFlight::kOneMoreAStage), {8, 3, 3}), Numbers{});  // of 8
+}
+
+TEST_F(InFlightAfter, FewerInAStageIsNoMoreInAllAfterIt) {
+  EXPECT_EQ(after(in_flight(0, InFlight::kOneFewer)), (Numbers{2, 2, 1}));
+  EXPECT_EQ(after(in_flight(0, InFlight::kHalfAsMany)), (Numbers{1, 1, 1}));
+  EXPECT_EQ(after(in_flight(1, InFlight::kHalfAsMany), {8, 8, 6}), (Numbers{8, 4, 4}));
+  EXPECT_EQ(after(in_flight(2, InFlight::kOneFewer)), Numbers{});  // it has one
+}
+
+TEST_F(InFlightAfter, TheTextbooksNumbersComeBack) {
+  EXPECT_EQ(after(in_flight(kAllStages, InFlight::kTextbook), {8, 4, 4}), (Numbers{3, 2, 1}));
+  EXPECT_EQ(after(in_flight(kAllStages, InFlight::kTextbook)), Numbers{});
+}
+
+TEST_F(InFlightAfter, OtherMovesKeepThemAsFarAsTheyCan) {
+  EXPECT_EQ(after(ShiftCut{0, Neighbour::kNext, Amount::kOneBlock}, {7, 5, 3}), (Numbers{7, 5, 3}));
+  EXPECT_EQ(after(SetMicroBatches{4}, {7, 5, 3}), (Numbers{4, 4, 3}));
+  EXPECT_EQ(after(SetSchedule{Schedule::kGPipe}, {7, 5, 3}), (Numbers{8, 8, 8}));
+  EXPECT_EQ(after(MergeStages{1}, {7, 5, 3}), (Numbers{7, 5}));
+  EXPECT_EQ(after(SplitStage{1, 0, false}, {7, 5, 3}), (Numbers{7, 5, 5, 3}));
+  EXPECT_EQ(after(Recut{GroupOrder::kReversed, CutRule::kBySpeed}, {7, 5, 3}), (Numbers{7, 5, 3}));
+  EXPECT_EQ(after(Restage{2, DeviceOrder::kOfCluster, CutRule::kBySpeed, false}, {7, 5, 3}),
+            (Numbers{2, 1}));
+}
+
+TEST_F(AMove, ThatCutsAnewKeepsWhatStagesKeep) {
+  const std::string divides =
+      "micro-batches 2 1f1b\nstage a/0=2000 a/1=2000 state=optimizer recompute : h0 a0 h1\n"
+      "stage b/0=2000 b/1=2000 state=optimizer recompute : *\n";
+  for (const StrategyMove& move :
+       {StrategyMove(Recut{GroupOrder::kReversed, CutRule::kBySpeed}),
+        StrategyMove(Restage{1, DeviceOrder::kOfCluster, CutRule::kBySpeed, true}),
+        StrategyMove(SplitStage{0, 0, false}), StrategyMove(MergeStages{0}),
+        StrategyMove(SetShares{1, ShareRule::kEqual})}) {
+    const Strategy start = strategy(divides);
+    const auto changed = moves_.apply(start, start, move);
+    if (!changed) continue;  // equal shares are equal already
+    for (const StageSpec& spec : changed->stages) {
+      EXPECT_TRUE(spec.divides_state && spec.recompute) << print_move(move, problem_->cluster);
+    }
+  }
+}
+
+TEST_F(AMove, OfWhatIsInFlightIsListedWhereItCanHelp) {
+  Strategy start = strategy(kThreeStages);
+  const auto listed = [&](int starved) {
+    std::vector<std::string> found;
+    const MovesFrom all = moves_.all(start, start, starved);
+    for (const SetMemory& move : std::get<std::vector<SetMemory>>(all.lists)) {
+      if (move.in_flight) found.push_back(print_move(move, problem_->cluster));
+    }
+    return found;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(listed(kNoStage), Texts{});
+  EXPECT_EQ(listed(1), (Texts{"have one more micro-batch in flight in s1",
+                              "have one more micro-batch a stage in flight before s2",
+                              "have two more micro-batches a stage in flight before s2"}));
+  start.stages[0].recompute = true;
+  EXPECT_EQ(listed(kNoStage),
+            (Texts{"keep the activations of s0, have one micro-batch fewer in flight in s0",
+                   "keep the activations of s0, have half as many micro-batches in flight in s0"}));
+  start.stages[0] = strategy(kThreeStages).stages[0];
+  start.stages[0].in_flight = 5;
+  EXPECT_EQ(listed(kNoStage), (Texts{"have one micro-batch fewer in flight in s0",
+                                     "have one more micro-batch a stage in flight before s2",
+                                     "have two more micro-batches a stage in flight before s2",
+                                     "have the textbook's micro-batches in flight in all stages"}));
 }
 
 TEST_F(AMove, TurnsRecomputationOnAndOff) {

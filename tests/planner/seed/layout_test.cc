@@ -43,6 +43,30 @@ TEST(Layout, IsRefusedWithTheReason) {
               ::testing::StartsWith("layout: a stage is empty\n  hint: "));
 }
 
+TEST(Layout, OfWhatIsInFlightIsRefusedWithTheReason) {
+  const std::string a = device(0), b = device(1), c = device(2);
+  EXPECT_EQ(refusal(a + ",in-flight=0|" + b),
+            "layout: 'in-flight=0' is not a number of micro-batches above 0");
+  EXPECT_EQ(refusal(a + ",in-flight=2,in-flight=3|" + b), "layout: 'in-flight=3' comes second");
+  EXPECT_EQ(refusal("in-flight=2|" + b), "layout: stage 'in-flight=2' has no device");
+  EXPECT_EQ(refusal(a + ",in-flight=2"), "layout: in-flight= of a single stage has no effect");
+  EXPECT_EQ(refusal(a + "|" + b + "|" + c + ",in-flight=3"),
+            "layout: stage 2 has 3 micro-batches in flight, the one before it 2: they would wait "
+            "for each other\n  hint: in-flight=3 or more in the earlier stages");
+}
+
+TEST(Layout, StagesHaveInFlightWhatTheyAreAskedToHave) {
+  const auto problem = problem_of(chain(12), fast_and_slow(), 48);
+  const auto strategies = strategies_of(
+      *problem, "in-flight=5," + device(0) + "|" + device(1) + ",in-flight=3|" + device(2));
+  ASSERT_FALSE(strategies.empty());
+  for (const Strategy& strategy : strategies) {
+    EXPECT_GE(strategy.micro_batches, 5);
+    EXPECT_EQ(in_flight_by_stage(strategy), (std::vector<std::int64_t>{5, 3, 1}));
+    EXPECT_TRUE(evaluate(*problem, strategy, MadeBy()).ok());
+  }
+}
+
 TEST(Layout, WeightsGiveTheShares) {
   const auto problem = problem_of(chain(12), fast_and_slow(), 48);
   const auto strategies = strategies_of(*problem, device(1) + ":1," + device(0) + ":3");

@@ -259,6 +259,62 @@ TEST(FitMemory, KeepsStateWholeWhereItMayNotDivideIt) {
   EXPECT_FALSE(strategy.stages[0].divides_state);
 }
 
+/// Four layers, one a stage, on equal devices of `memory` bytes.
+std::unique_ptr<const Problem> four_stages(std::int64_t memory, bool choose_in_flight = true) {
+  ProblemOptions options;
+  options.micro_batches = 8;
+  options.choose_in_flight = choose_in_flight;
+  const std::string text = std::to_string(memory);
+  return problem_of(
+      chain(4),
+      cluster_of("kind gpu memory=" + text + " bandwidth=900e9 fp32=15e12\nhost a gpu 4\n"), 4096,
+      options);
+}
+
+Strategy one_layer_each(const Problem& problem) {
+  return strategy_of(
+      "micro-batches 8\nstage a/0=512 : h0 a0\nstage a/1=512 : h1 a1\nstage a/2=512 : h2 a2\n"
+      "stage a/3=512 : *\n",
+      problem.graph, problem.cluster);
+}
+
+TEST(FitMemory, LetsStagesHaveFewerMicroBatchesInFlight) {
+  const std::int64_t roomy = 1'000'000'000;
+  const auto bytes_with = [&](std::int64_t in_flight) {
+    const auto problem = four_stages(roomy);
+    Strategy strategy = one_layer_each(*problem);
+    strategy.buckets.clear();
+    for (StageSpec& stage : strategy.stages) {
+      stage.in_flight = in_flight;
+      stage.recompute = true;
+    }
+    fit_in_flight(strategy);
+    return roomy + Evaluator(*problem).lacking(strategy);
+  };
+  ASSERT_LT(bytes_with(1), bytes_with(2));
+  ASSERT_LT(bytes_with(2), bytes_with(3));
+  for (const std::int64_t most : {1, 2}) {
+    const auto tight = four_stages(bytes_with(most));
+    Evaluator evaluator(*tight);
+    Strategy strategy = one_layer_each(*tight);
+    strategy.buckets.clear();
+    ASSERT_FALSE(fit_memory(*tight, evaluator, strategy));
+    ASSERT_TRUE(fit_with_fewer_in_flight(*tight, evaluator, strategy));
+    EXPECT_LE(evaluator.lacking(strategy), 0);
+    EXPECT_EQ(most_in_flight(strategy, 0), most);
+    EXPECT_EQ(verify_strategy(strategy, tight->graph, tight->cluster, 4096).message(), "");
+  }
+  const auto too_tight = four_stages(bytes_with(1) - 1);
+  Evaluator evaluator(*too_tight);
+  const Strategy before = one_layer_each(*too_tight);
+  Strategy strategy = before;
+  EXPECT_FALSE(fit_with_fewer_in_flight(*too_tight, evaluator, strategy));
+  EXPECT_EQ(strategy, before);
+  const auto may_not = four_stages(bytes_with(1), false);
+  Evaluator other(*may_not);
+  EXPECT_FALSE(fit_with_fewer_in_flight(*may_not, other, strategy));
+}
+
 TEST(FitMemory, LeavesAStrategyAloneThatItCannotHelp) {
   const auto problem = problem_of(chain(4, 1024), fast_and_slow("10e6"), 64);
   Evaluator evaluator(*problem);

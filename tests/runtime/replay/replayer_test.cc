@@ -110,6 +110,18 @@ TEST_P(ReplayerOver, FourStagesAllForwardsFirst) {
       {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 5, Schedule::kGPipe});
 }
 
+TEST_P(ReplayerOver, StagesWithOtherNumbersInFlightThanTheTextbooks) {
+  expect_equal_to_one_process(
+      {.shares = {{4}, {4}}, .cuts = {{0, 1, {"a"}}}, .micro_batches = 6, .in_flight = {3, 1}});
+  for (const std::vector<int>& in_flight :
+       {std::vector<int>{5, 3, 1}, {4, 4, 4}, {2, 1, 1}, {1, 1, 1}}) {
+    expect_equal_to_one_process({.shares = {{3, 1}, {4}, {2, 2}},
+                                 .cuts = {{0, 1, {"a"}}, {0, 2, {"c"}}, {1, 2, {"b", "!d"}}},
+                                 .micro_batches = 7,
+                                 .in_flight = in_flight});
+  }
+}
+
 TEST_P(ReplayerOver, TwoStagesOfTwoReplicasWithDifferentShares) {
   expect_equal_to_one_process({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3});
 }

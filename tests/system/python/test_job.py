@@ -337,6 +337,16 @@ class Trains(Compares):
         self.assertFalse(set(first) & set(second), "a parameter is on both ranks")
         self.compare(Mlp, plan_of(Mlp, FOUR, 10))
 
+    def test_stages_with_other_numbers_in_flight_than_the_textbooks(self):
+        for numbers, recompute in (((3, 1), "s0"), ((1, 1), ""), ((5, 3, 3, 1), ""), ((2, 2, 1, 1), "s1 s2")):
+            devices = ("a/0", "b/0") if len(numbers) == 2 else ("a/0", "a/1", "b/0", "b/1")
+            layout = "|".join(f"{device},in-flight={number}" for device, number in zip(devices, numbers))
+            with self.subTest(layout=layout):
+                plan = plan_of(Mlp, layout, 5, recompute=recompute)
+                firsts = [section.split("  backward")[0].count("\n  forward") for section in plan.text.split("\nprogram ")[1:]]
+                self.assertEqual(tuple(firsts), numbers)
+                self.compare(Mlp, plan)
+
     def test_an_mlp_on_uneven_replicas(self):
         self.compare(Mlp, plan_of(Mlp, TWO_BY_TWO, 1))
         plan = plan_of(Mlp, TWO_BY_TWO)  # micro-batches of 3, 3, 2 and 2

@@ -97,8 +97,17 @@ def pipelined(rank, path, micro_batches, parts):
 @unittest.skipUnless(PipelineStage, f"PyTorch {torch.__version__} has no torch.distributed.pipelining")
 class Schedule(unittest.TestCase):
     def test_trains_what_one_process_trains(self):
+        self.check_training()
+
+    def test_trains_with_what_stages_have_in_flight(self):
+        rows = self.check_training(layout="local/0,in-flight=4|local/1,in-flight=3|local/2|local/3")
+        self.assertEqual(rows[0], "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3")
+        self.assertEqual(rows[3], "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3")
+
+    def check_training(self, **options):
+        """Trains by the plan's rows, which it returns, and compares with one process."""
         with tempfile.TemporaryDirectory() as folder:
-            planned(folder, micro_batches=4)
+            planned(folder, micro_batches=4, **options)
             done = export(folder, "--format", "torchtitan", "--model", "chain.onnx", "-o", "chain.toml")
             self.assertEqual(done.returncode, 0, done.stderr)
             settings = tomllib.loads(pathlib.Path(folder, "chain.toml").read_text())["parallelism"]
@@ -117,12 +126,18 @@ class Schedule(unittest.TestCase):
                 self.assertEqual(passes, line.split(","))
                 for value, gradient in zip(layer.parameters(), gradients):
                     torch.testing.assert_close(torch.tensor(gradient), value.grad, rtol=1e-4, atol=1e-6)
+        return lines
 
     def test_layout_of_megatron(self):
         with tempfile.TemporaryDirectory() as folder:
             planned(folder, micro_batches=4)
             done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
             self.assertEqual((done.stdout, done.stderr), ("Et|t|t|tL\n", ""))
+            planned(folder, micro_batches=4, layout="local/0|local/1|local/2,in-flight=1|local/3")
+            done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
+            self.assertEqual((done.stdout, done.stderr), ("Et|t|t|tL\n",
+                "agpcs-plan: warning: stage s2 has 1 micro-batch in flight (1f1b: 2) in the plan, and Megatron's 1F1B has "
+                "the textbook's number\n"))
 
     def test_cuts_at_modules(self):
         with tempfile.TemporaryDirectory() as folder:

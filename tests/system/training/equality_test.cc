@@ -39,6 +39,7 @@ struct Case {
   std::int64_t micro_batches;
   bool recompute = false;
   std::int64_t batch = kBatch;
+  std::vector<std::int64_t> in_flight = {};  // by stage; empty: the textbook's
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -58,6 +59,12 @@ std::vector<Case> cases() {
     add("two_stages_recomputed", {{2}, {2}}, 4, true);
     add("two_stages_of_two_replicas_for_a_prime_batch", {{2, 2}, {3, 1}}, 2);
     all.back().batch = 7;  // micro-batches of 4 and 3
+    add("two_stages_with_three_in_flight", {{2}, {2}}, 4);
+    all.back().in_flight = {3, 1};
+    add("three_stages_with_five_in_flight", {{1}, {1}, {1}}, 8, true);
+    all.back().in_flight = {5, 3, 1};
+    add("three_stages_with_two_in_flight", {{1, 1}, {2}, {2}}, 4);
+    all.back().in_flight = {2, 1, 1};
   }
   return all;
 }
@@ -78,7 +85,8 @@ TEST_P(TrainingByPlan, EqualsTrainingAlone) {
   const Training training = testing::training_of(c.batch);
   const std::int64_t larger = (c.batch + c.micro_batches - 1) / c.micro_batches;
   const Plan alone = testing::plan_with(graph, training, {{larger}}, c.micro_batches);
-  const Plan split = testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute);
+  const Plan split =
+      testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute, c.in_flight);
   ASSERT_EQ(split.stages.size(), c.shares.size());
   const Trained want = testing::train(graph, alone, kSteps, seeded());
   const Trained got = testing::train(graph, split, kSteps, seeded());

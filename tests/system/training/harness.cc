@@ -140,7 +140,7 @@ Training training_of(std::int64_t batch) {
 
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
-               bool recompute) {
+               bool recompute, const std::vector<std::int64_t>& in_flight) {
   std::size_t devices = 0;
   for (const auto& stage : shares) devices += stage.size();
   const Cluster cluster = cluster_of(
@@ -151,6 +151,7 @@ Plan plan_with(const Graph& graph, const Training& training,
     StageSpec spec;
     spec.shares = stage;
     spec.recompute = recompute;
+    if (!in_flight.empty()) spec.in_flight = in_flight[strategy.stages.size()];
     const int first = strategy.stages.empty() ? 0 : strategy.stages.back().devices.back() + 1;
     spec.devices.resize(stage.size());
     std::iota(spec.devices.begin(), spec.devices.end(), first);

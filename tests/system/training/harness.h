@@ -33,9 +33,10 @@ void set_dropout(Graph& graph, double ratio);
 
 /// A plan of `shares.size()` stages cut into runs of about equal operator counts, each of the given
 /// replicas' shares, with two buckets a stage, and one for each parameter that stages share.
+/// `in_flight`: micro-batches by stage; empty: the textbook's.
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
-               bool recompute = false);
+               bool recompute = false, const std::vector<std::int64_t>& in_flight = {});
 
 /// SGD with momentum and weight decay, `batch` samples a step.
 Training training_of(std::int64_t batch);

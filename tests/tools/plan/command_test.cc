@@ -287,6 +287,28 @@ TEST_F(PlanCommand, DiffTakesTheNameOfAModelForNoDecision) {
   EXPECT_EQ(run({"diff", "--decisions", plan_, other}).code, 0);
 }
 
+/// A pipeline of two stages; `in_flight` is what `strategy_of` reads.
+Plan pipeline_with(const std::string& in_flight) {
+  const Graph graph = graph_of(
+      "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"
+      "outputs h\nloss l\n");
+  const Cluster cluster = cluster_of("kind g fp32=1e12\nhost a g 2\n");
+  return plan_of(graph, cluster,
+                 "micro-batches 4\nstage a/0=2" + in_flight + " : h\nstage a/1=2 : *\n", 8);
+}
+
+TEST(Views, SayWhatIsInFlightWhereItIsNotTheTextbooks) {
+  const Plan textbook = pipeline_with(""), deeper = pipeline_with(" in-flight=3");
+  EXPECT_EQ(show_plan(textbook).find("in flight"), std::string::npos);
+  EXPECT_NE(show_plan(deeper).find("\n  3 micro-batches in flight (1f1b: 2)\n"), std::string::npos)
+      << show_plan(deeper);
+  EXPECT_NE(plan_json(deeper).find("\"stage\": \"s0\",\n      \"in_flight\": 3,"),
+            std::string::npos)
+      << plan_json(deeper);
+  const std::string text = diff_plans(textbook, deeper).text;
+  EXPECT_NE(text.find("  program s0: in-flight 2 -> 3\n"), std::string::npos) << text;
+}
+
 TEST(DiffPlans, StagesThatAreGoneAndNewAreNamed) {
   const Graph graph = graph_of(
       "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"

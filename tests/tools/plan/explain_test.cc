@@ -53,6 +53,13 @@ TEST(Explain, FoldsMicroBatchesThatFollowOneAnother) {
             "  update s0                        a/0\n");
 }
 
+TEST(Explain, SaysWhatIsInFlightWhereItIsNotTheTextbooks) {
+  const Explained e(fast_and_slow(), 4096,
+                    "micro-batches 8\nstage a/0=512 in-flight=5 : h0..a1\nstage a/1=512 : *\n");
+  EXPECT_THAT(explain_text(e.explanation, 5),
+              HasSubstr("\n  s0: 5 micro-batches in flight (1f1b: 2)\n"));
+}
+
 TEST(Explain, FoldsWhatRepeatsAcrossStages) {
   // The second stage is three times as slow and never waits once it has begun.
   const Explained e(fast_and_slow("16e9", "1e12"), 4096,

@@ -5,6 +5,7 @@
 #include "ir/plan/lookup.h"
 #include "tools/common/template.h"
 #include "tools/plan/report/report_page.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -124,6 +125,8 @@ Json stage_rows(const ReportInput& input) {
       divides = divides || bucket.is_sharded();
     }
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
+    std::string in_flight = in_flight_text(plan, static_cast<int>(s));
+    if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan.programs[s]));
     rows.push_back({{"name", stage.name},
                     {"devices", stage.devices.size() == 1
                                     ? stage.devices.front()
@@ -135,6 +138,7 @@ Json stage_rows(const ReportInput& input) {
                     {"parameters", elements_text(parameters)},
                     {"recomputation", stage.recompute ? "yes" : "no"},
                     {"state", divides ? "divided" : "whole"},
+                    {"in_flight", in_flight},
                     {"forward", figure(times.forward_seconds, "s")},
                     {"backward", figure(times.backward_seconds, "s")}});
   }

@@ -4,6 +4,7 @@
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 #include "runtime/job/renumbered_groups.h"
 #include "tools/profile/network/pace.h"
 
@@ -190,7 +191,12 @@ Plan idle_plan(const Cluster& cluster, int ranks, int micro_batches) {
     plan.stages[s].operators = {{plan.stages[s].name, plan.stages[s].name, 1}};
   }
   if (ranks > 1) plan.cuts = {{"c0", 0, 1, {{"x", DType::kFp32, true, {1}, true}}}};
-  const Timetable timetable(plan);
+  std::vector<std::int64_t> in_flight;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    in_flight.push_back(textbook_in_flight(static_cast<std::int64_t>(plan.stages.size()),
+                                           static_cast<std::int64_t>(s), micro_batches));
+  }
+  const Timetable timetable(plan, in_flight);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     plan.programs.push_back(stage_program(plan, timetable, stage));
   }

@@ -4,7 +4,7 @@
 // alike and do the same stands for all of them, so that there are few moves on large clusters.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
@@ -50,12 +50,15 @@ class MoveLister {
         stages_(static_cast<int>(strategy.stages.size())),
         same_(same_hosts(alike)) {}
 
-  MoveLists run(const std::vector<std::int64_t>& micro_batches) {
+  MoveLists run(const std::vector<std::int64_t>& micro_batches, int starved) {
     list_boundaries();
     list_blocks();
     list_devices();
     list_shares();
     list_settings(micro_batches);
+    list_divisions();
+    list_in_flight(starved);
+    list_arrangements();
     list_buckets();
     return std::move(moves_);
   }
@@ -267,8 +270,6 @@ class MoveLister {
                                            [](const StageSpec& spec) { return spec.recompute; });
     if (stages_ > 1 && recomputing > 0) add(SetMemory{kAllStages, false});
     if (stages_ > 1 && recomputing < stages_) add(SetMemory{kAllStages, true});
-    list_divisions();
-    list_arrangements();
   }
 
   /// Lists stages that may divide the optimizer's state: those of which parameters and what goes
@@ -307,6 +308,33 @@ class MoveLister {
     if (dividing + others < 2) return;
     if (dividing > 0) add(SetMemory{kAllStages, std::nullopt, false});
     if (others > 0) add(SetMemory{kAllStages, std::nullopt, true});
+  }
+
+  /// Lists more micro-batches in flight where a stage waits for want of them, fewer where it has
+  /// more than it may need, and fewer in place of recomputation.
+  void list_in_flight(int starved) {
+    if (!problem_.options.choose_in_flight || stages_ < 2 || s_.micro_batches < 2) return;
+    bool departs = false;
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      departs = departs || spec.in_flight;
+      if (most_in_flight(s_, at(s)) < 2) continue;
+      if (spec.in_flight) add_in_flight(s, InFlight::kOneFewer);
+      if (!spec.recompute) continue;
+      add_in_flight(s, InFlight::kOneFewer, false);
+      add_in_flight(s, InFlight::kHalfAsMany, false);
+    }
+    const bool full = most_in_flight(s_, 0) == s_.micro_batches;
+    if (starved != kNoStage) add_in_flight(starved, InFlight::kOneMore);
+    if ((starved != kNoStage || departs) && !full) {
+      add_in_flight(stages_ - 1, InFlight::kOneMoreAStage);
+      add_in_flight(stages_ - 1, InFlight::kTwoMoreAStage);
+    }
+    if (departs) add_in_flight(kAllStages, InFlight::kTextbook);
+  }
+
+  void add_in_flight(int stage, InFlight in_flight, std::optional<bool> recompute = std::nullopt) {
+    add(SetMemory{stage, recompute, std::nullopt, in_flight});
   }
 
   void list_arrangements() {
@@ -397,50 +425,12 @@ class MoveLister {
   MoveLists moves_;
 };
 
-/// Numbers from 0 on, of which each is drawn once.
-class Urn {
- public:
-  Urn() = default;
-  explicit Urn(std::size_t numbers) : left_(numbers) {}
-  bool empty() const { return left_ == 0; }
-  std::size_t draw(Rng& rng) {
-    const std::size_t place = rng.below(left_--);
-    const std::size_t number = at_place(place);
-    if (place != left_) put(place, at_place(left_));
-    return number;
-  }
-
- private:
-  std::size_t at_place(std::size_t place) const {
-    for (const auto& [moved, number] : moved_) {
-      if (moved == place) return number;
-    }
-    return place;
-  }
-  void put(std::size_t place, std::size_t number) {
-    for (auto& [moved, known] : moved_) {
-      if (moved != place) continue;
-      known = number;
-      return;
-    }
-    moved_.emplace_back(place, number);
-  }
-
-  std::size_t left_ = 0;
-  std::vector<std::pair<std::size_t, std::size_t>> moved_;  // places with another number
-};
-
-/// Whether only trying it tells that a listed move changes nothing, as shares are balanced anew.
-template <typename M>
-constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, SetShares> ||
-                            std::is_same_v<M, Recut> || std::is_same_v<M, Restage>;
-
 }  // namespace
 
-MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) const {
+MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped, int starved) const {
   MovesFrom from;
   from.lists = MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_)
-                   .run(micro_batches_);
+                   .run(micro_batches_, starved);
   std::size_t kind = 0;
   const auto count = [&](const auto& list) {
     from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());
@@ -449,38 +439,6 @@ MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) 
   std::apply([&](const auto&... lists) { (count(lists), ...); }, from.lists);
   from.effects.resize(at(from.first.back()), MovesFrom::Effect::kUnknown);
   return from;
-}
-
-std::vector<DrawnMove> StrategyMoves::draw(const Strategy& strategy, const Strategy& grouped,
-                                           MovesFrom& from, std::size_t most, Rng& rng) {
-  std::array<Urn, kMoveKindCount> urns;
-  for (std::size_t kind = 0; kind < urns.size(); ++kind) {
-    urns[kind] = Urn(at(from.first[kind + 1] - from.first[kind]));
-  }
-  std::vector<DrawnMove> moves;
-  bool any = true;
-  const auto draw = [&]<typename M>(const std::vector<M>& list) {
-    Urn& urn = urns[kKindOf<M>];
-    if (urn.empty() || moves.size() == most) return;
-    any = true;
-    const std::size_t drawn = urn.draw(rng);
-    const int number = from.first[kKindOf<M>] + static_cast<int>(drawn);
-    std::optional<Strategy> result;
-    if constexpr (kMayBeIdle<M>) {
-      MovesFrom::Effect& effect = from.effects[at(number)];
-      if (effect == MovesFrom::Effect::kUnknown) {
-        result = apply(strategy, grouped, list[drawn]);
-        effect = result ? MovesFrom::Effect::kSome : MovesFrom::Effect::kNothing;
-      }
-      if (effect == MovesFrom::Effect::kNothing) return;
-    }
-    moves.push_back({list[drawn], number, std::move(result)});
-  };
-  while (any && moves.size() < most) {
-    any = false;
-    std::apply([&](const auto&... lists) { (draw(lists), ...); }, from.lists);
-  }
-  return moves;
 }
 
 }  // namespace agpcs

@@ -98,12 +98,25 @@ struct SetSchedule {
   Schedule schedule = Schedule::k1F1B;
 };
 
-/// Lets the devices of a stage, or of all stages, keep less: recompute their activations or keep
-/// them, divide the optimizer's state among them or keep it whole. One of the two, as a rule.
+/// How many micro-batches a stage has in flight after a move. If it has one more, so has every
+/// earlier stage; if it has fewer, no later stage has more than it has.
+enum class InFlight : std::uint8_t {
+  kTextbook,  ///< what 1F1B's textbook says
+  kOneMore,
+  kOneMoreAStage,  ///< each earlier stage has one more for each stage from it to this one
+  kTwoMoreAStage,
+  kOneFewer,
+  kHalfAsMany,
+};
+
+/// Lets the devices of a stage, or of all stages, keep less or more: recompute their activations or
+/// keep them, divide the optimizer's state among them or keep it whole, have fewer or more
+/// micro-batches in flight. One of these, as a rule.
 struct SetMemory {
   int stage = kAllStages;
   std::optional<bool> recompute = std::nullopt;
   std::optional<bool> divides_state = std::nullopt;
+  std::optional<InFlight> in_flight = std::nullopt;
 };
 
 /// The order of device groups after `Recut`. Rotated to the left, the first group becomes the last.

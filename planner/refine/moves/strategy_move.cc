@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/strategy_move.h"
+#include "planner/refine/moves/strategy_move.h"
 
 #include "ir/base/units.h"
 
@@ -60,6 +60,24 @@ std::string_view text_of(DeviceOrder order) {
       return ", devices reversed";
     case DeviceOrder::kFastestFirst:
       return ", fastest devices first";
+  }
+  return "";
+}
+
+std::string_view text_of(InFlight in_flight) {
+  switch (in_flight) {
+    case InFlight::kTextbook:
+      return "the textbook's micro-batches";
+    case InFlight::kOneMore:
+      return "one more micro-batch";
+    case InFlight::kOneFewer:
+      return "one micro-batch fewer";
+    case InFlight::kOneMoreAStage:
+      return "one more micro-batch a stage";
+    case InFlight::kTwoMoreAStage:
+      return "two more micro-batches a stage";
+    case InFlight::kHalfAsMany:
+      return "half as many micro-batches";
   }
   return "";
 }
@@ -125,6 +143,12 @@ class MovePrinter {
     if (move.divides_state) {
       text += fmt::format("{}{} the optimizer's state of {}", text.empty() ? "" : ", ",
                           *move.divides_state ? "divide" : "keep", stages);
+    }
+    if (move.in_flight) {
+      const bool before = *move.in_flight == InFlight::kOneMoreAStage ||
+                          *move.in_flight == InFlight::kTwoMoreAStage;
+      text += fmt::format("{}have {} in flight {} {}", text.empty() ? "" : ", ",
+                          text_of(*move.in_flight), before ? "before" : "in", stages);
     }
     return text;
   }

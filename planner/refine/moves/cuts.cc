@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves that cut the whole graph anew.
 #include "ir/base/at.h"
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,12 +52,16 @@ StrategyMoves::Changed StrategyMoves::with_groups(const Strategy& strategy,
     }
   }
   Strategy changed = strategy;
-  const bool recompute = strategy.stages.front().recompute;
   changed.stages.clear();
   std::vector<int> all;
   for (std::vector<DeviceId>& group : groups) {
-    all.push_back(static_cast<int>(changed.stages.size()));
-    changed.stages.push_back({std::move(group), {}, recompute});
+    const std::size_t s = changed.stages.size();
+    StageSpec stage = strategy.stages.front();
+    stage.devices = std::move(group);
+    stage.in_flight =
+        groups.size() == strategy.stages.size() ? strategy.stages[s].in_flight : std::nullopt;
+    all.push_back(static_cast<int>(s));
+    changed.stages.push_back(std::move(stage));
   }
   changed.stage_of = stage_of_ops(problem_.blocks, stage_of_block);
   return balanced(std::move(changed), all);

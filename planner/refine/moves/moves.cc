@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/moves.h"
+#include "planner/refine/moves/moves.h"
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
@@ -60,26 +60,6 @@ bool goes_along(const Cluster& cluster, DeviceId device, const MoveDevices& move
       return other.host == chosen.host;
   }
   return false;
-}
-
-/// Returns the place of `device` in its stage.
-std::size_t replica_of(const StageSpec& spec, DeviceId device) {
-  const auto found = std::lower_bound(spec.devices.begin(), spec.devices.end(), device);
-  AGPCS_CHECK(found != spec.devices.end() && *found == device, "device {} of another stage",
-              device);
-  return static_cast<std::size_t>(found - spec.devices.begin());
-}
-
-/// Leaves out the devices without a sample.
-void leave_out_idle(StageSpec& spec) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-    if (spec.shares[i] == 0) continue;
-    spec.devices[kept] = spec.devices[i];
-    spec.shares[kept++] = spec.shares[i];
-  }
-  spec.devices.resize(kept);
-  spec.shares.resize(kept);
 }
 
 /// Divides `devices` into those for which `is_first` holds, and the others.
@@ -190,6 +170,7 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
   timers_.forget_if_many();
   const Strategy& from = changes_buckets(move) ? grouped : strategy;
   Changed changed = std::visit([&](const auto& one) { return result_of(from, one); }, move);
+  if (changed) fit_in_flight(*changed);
   const std::int64_t batch = problem_.training.batch;
   if (!changed || batch % changed->micro_batches == 0) return changed;
   const auto covered = [&](const StageSpec& spec) {
@@ -203,7 +184,7 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   if (!changed) return changed;
   const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
     return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute &&
-           a.divides_state == b.divides_state;
+           a.divides_state == b.divides_state && a.in_flight == b.in_flight;
   };
   const bool same = changed->stage_of == strategy.stage_of &&
                     std::equal(changed->stages.begin(), changed->stages.end(),
@@ -215,11 +196,8 @@ void StrategyMoves::balance(Strategy& strategy, const std::vector<int>& stages) 
   const std::vector<StageTimer*>& timers = timers_.of(strategy);
   for (const int stage : stages) {
     StageSpec& spec = strategy.stages[at(stage)];
-    StageSpec balanced = balanced_stage(problem_, *timers[at(stage)], spec.devices,
-                                        largest_micro_batch(problem_, strategy.micro_batches));
-    balanced.recompute = spec.recompute;
-    balanced.divides_state = spec.divides_state;
-    spec = std::move(balanced);
+    set_group(spec, balanced_stage(problem_, *timers[at(stage)], spec.devices,
+                                   largest_micro_batch(problem_, strategy.micro_batches)));
   }
 }
 
@@ -271,6 +249,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   for (const DeviceId device : from.devices) add_device(into.devices, device);
   into.recompute = into.recompute || from.recompute;
   into.divides_state = into.divides_state || from.divides_state;
+  if (!into.in_flight) into.in_flight = from.in_flight;
   changed.stages.erase(changed.stages.begin() + move.stage + 1);
   for (int& stage : changed.stage_of) stage -= stage > move.stage ? 1 : 0;
   return balanced(std::move(changed), {move.stage});
@@ -326,10 +305,8 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   Strategy changed = strategy;
   set_stages(problem_.blocks, stage_of, changed);
   changed.stages[at(move.stage)].devices = std::move(first);
-  StageSpec added;
+  StageSpec added = spec;
   added.devices = std::move(second);
-  added.recompute = spec.recompute;
-  added.divides_state = spec.divides_state;
   changed.stages.insert(changed.stages.begin() + move.stage + 1, std::move(added));
   return balanced(std::move(changed), {move.stage, move.stage + 1});
 }
@@ -372,74 +349,6 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   Strategy changed = strategy;
   std::swap(changed.stages[at(move.first)].devices, changed.stages[at(move.second)].devices);
   return balanced(std::move(changed), {move.first, move.second});
-}
-
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const MoveSamples& move) {
-  Strategy changed = strategy;
-  StageSpec& spec = changed.stages[at(move.stage)];
-  const std::size_t from = replica_of(spec, move.from);
-  if (spec.shares[from] < move.samples) return std::nullopt;
-  spec.shares[from] -= move.samples;
-  spec.shares[replica_of(spec, move.to)] += move.samples;
-  leave_out_idle(spec);
-  return changed;
-}
-
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetShares& move) {
-  Strategy changed = strategy;
-  StageSpec& spec = changed.stages[at(move.stage)];
-  const StageSpec before = spec;
-  if (move.rule == ShareRule::kBySpeed) {
-    balance(changed, {move.stage});
-  } else {
-    spec = equal_stage(problem_, before.devices,
-                       largest_micro_batch(problem_, strategy.micro_batches));
-    spec.recompute = before.recompute;
-    spec.divides_state = before.divides_state;
-  }
-  if (spec.shares == before.shares && spec.devices == before.devices) return std::nullopt;
-  if (spec.devices != before.devices) changed.buckets.clear();
-  return changed;
-}
-
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy,
-                                                const SetMicroBatches& move) {
-  Strategy changed = strategy;
-  changed.micro_batches = move.count;
-  if (move.in_proportion) {
-    for (StageSpec& spec : changed.stages) {
-      spec.odd = kNone;
-      spec.shares = largest_remainder(largest_micro_batch(problem_, move.count),
-                                      std::vector<double>(spec.shares.begin(), spec.shares.end()));
-      leave_out_idle(spec);
-    }
-    return changed;
-  }
-  std::vector<int> all(strategy.stages.size());
-  std::iota(all.begin(), all.end(), 0);
-  return balanced(std::move(changed), all);
-}
-
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetSchedule& move) {
-  if (move.schedule == strategy.schedule) return std::nullopt;
-  Strategy changed = strategy;
-  changed.schedule = move.schedule;
-  return changed;
-}
-
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetMemory& move) {
-  Strategy changed = strategy;
-  for (std::size_t s = 0; s < changed.stages.size(); ++s) {
-    if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
-    StageSpec& spec = changed.stages[s];
-    spec.recompute = move.recompute.value_or(spec.recompute);
-    if (spec.devices.size() > 1) {
-      spec.divides_state = move.divides_state.value_or(spec.divides_state);
-    }
-  }
-  if (changed.stages == strategy.stages) return std::nullopt;
-  fit_flows(changed);  // a stage that divides its state has none
-  return changed;
 }
 
 StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const MergeBuckets& move) {

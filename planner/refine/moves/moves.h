@@ -5,7 +5,7 @@
 #include "ir/base/rng.h"
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timers.h"
-#include "planner/refine/strategy_move.h"
+#include "planner/refine/moves/strategy_move.h"
 
 #include <array>
 #include <cstddef>
@@ -51,8 +51,8 @@ class StrategyMoves {
   explicit StrategyMoves(const Problem& problem);
 
   /// Returns the moves from `strategy`, some of which may change nothing. `grouped`: `strategy`
-  /// with its buckets.
-  MovesFrom all(const Strategy& strategy, const Strategy& grouped) const;
+  /// with its buckets. `starved`: a stage that has too few micro-batches in flight (`RoughStep`).
+  MovesFrom all(const Strategy& strategy, const Strategy& grouped, int starved = kNoStage) const;
   /// Returns at most `most` different ones of `from`, each of which is possible; kinds take turns.
   /// Needs: `from` is `all(strategy, grouped)`.
   std::vector<DrawnMove> draw(const Strategy& strategy, const Strategy& grouped, MovesFrom& from,
