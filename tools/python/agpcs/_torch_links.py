@@ -62,11 +62,17 @@ class Links:
         dist.broadcast_object_list(values, self.global_rank(owner), group=self.group)
         return values[0]
 
-    def all_reduces(self, most_bytes, seconds):
-        """Returns the Messages of all-reduces over all ranks, of sizes up to `most_bytes`."""
+    def all_reduces(self, most_bytes, seconds, copies=False):
+        """Returns the Messages of all-reduces over all ranks, of sizes up to `most_bytes`; with `copies`, of buffers that
+        are copied before, and back afterwards."""
         def reduce(buffer):
             dist.all_reduce(buffer, group=self.group)
-        return self._series(sizes_to(most_bytes), seconds, reduce, both=True)
+
+        def reduce_copies(buffer):
+            flat = buffer.clone()
+            reduce(flat)
+            buffer.copy_(flat)
+        return self._series(sizes_to(most_bytes), seconds, reduce_copies if copies else reduce, both=True)
 
     def messages(self, sender, receiver, most_bytes, seconds):
         """Returns the Messages from one rank to another. All other ranks wait."""
