@@ -141,10 +141,24 @@ def _measured(asked, optimizer_fn, links, seconds):
     updating = together("be measured", lambda: _Updating(asked.trained, optimizer_fn, limit - memory_in_use(device)))
     links.together()
     together("be measured", lambda: _repeat(passes, sizes, updating, 0.5 * seconds))
-    near = min(sizes, key=lambda n: abs(n - asked.what["batch"] / links.ranks))
-    overlap = links.overlap(lambda between: passes.step(near, between), asked.gradient_bytes, 0.1 * seconds)
+    overlap = _overlap(asked, links, sizes, 0.1 * seconds)
     kind = asked.what["devices"][links.rank]["kind"]
     return Measured(kind, device_name(device), passes.times(), updating.updates(passes.stretch()), overlap)
+
+
+def _overlap(asked, links, sizes, seconds):
+    """Measured while all ranks compute for about as long: slow ranks compute fewer samples."""
+    taken = {times.samples: sum(map(sum, times.nodes.values())) for times in asked.passes.times()}
+    near = min(sizes, key=lambda n: abs(n - asked.what["batch"] / links.ranks))
+    least = -links.agree(-taken[near])
+    near = min(sizes, key=lambda n: abs(taken[n] - least))
+
+    def step(between):
+        return asked.passes.step(near, between)
+
+    if asked.device.type == "cpu":
+        return links.overlap_of_messages(step, seconds)
+    return links.overlap(step, asked.gradient_bytes, seconds)
 
 
 def _sizes(asked, limit, seconds):
