@@ -6,7 +6,9 @@
 #include "ir/base/all_values.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/named.h"
+#include "ir/graph/fused_attention.h"
 #include "ir/graph/loss_summary.h"
+#include "ir/graph/training_graph.h"
 #include "ir/plan/choices.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/learn/learning_refiner.h"
@@ -53,16 +55,9 @@ Status slow_down(const CompileOptions& options, Cluster& cluster) {
   return {};
 }
 
-Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
-  const auto of_model = [&] {  // a precision that the command says replaces it later
-    if (!options.precision.empty() || options.model_bytes) return Precision::kFp32;
-    return precision_of_file(options.model);
-  };
-  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.cluster, of_model));
-  ClusterFile& file = calibrated.file;
-  AGPCS_RETURN_IF_ERROR(slow_down(options, file.cluster));
-  if (options.batch > 0) file.training.batch = options.batch;
-  Training& training = file.training;
+/// Replaces what the cluster file says of the training by what the options say.
+void choose(const CompileOptions& options, Training& training) {
+  if (options.batch > 0) training.batch = options.batch;
   training.precision = value_named(kPrecisions, options.precision).value_or(training.precision);
   training.attention = value_named(kAttentionForms, options.attention).value_or(training.attention);
   if (!options.wire_type.empty()) training.wire_type = one_named(kWireTypes, options.wire_type);
@@ -72,6 +67,22 @@ Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
     training.loss.by_shape = options.loss.empty();
     training.loss.kind = value_named(kLosses, options.loss).value_or(given.kind);
   }
+}
+
+/// Returns the precision of a model whose training has none; one that the options say replaces it
+/// later.
+UnsaidPrecision precision_of_model(const CompileOptions& options) {
+  return [&options] {
+    if (!options.precision.empty() || options.model_bytes) return Precision::kFp32;
+    return precision_of_file(options.model);
+  };
+}
+
+Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
+  AGPCS_TRY(CalibratedCluster calibrated,
+            read_calibrated_cluster(options.cluster, precision_of_model(options)));
+  AGPCS_RETURN_IF_ERROR(slow_down(options, calibrated.file.cluster));
+  choose(options, calibrated.file.training);
   return calibrated;
 }
 
@@ -180,6 +191,17 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
   progress.made(compiled.planned);
   return compiled;
+}
+
+Result<TrainedModel> read_trained_model(const CompileOptions& options) {
+  AGPCS_TRY(ClusterFile file, read_cluster(options.cluster, precision_of_model(options)));
+  choose(options, file.training);
+  AGPCS_TRY(Imported imported, import_model(options));
+  AGPCS_RETURN_IF_ERROR(check_precision(options, file.training.precision, imported.graph));
+  AGPCS_TRY(Graph graph, attach_loss(std::move(imported.graph), file.training.loss));
+  AGPCS_TRY(graph, derive_backward(std::move(graph)));
+  if (file.training.attention == AttentionForm::kFused) fuse_attention(graph);
+  return TrainedModel{std::move(graph), std::move(file.cluster), std::move(file.training)};
 }
 
 }  // namespace agpcs

@@ -48,4 +48,13 @@ struct CompileOptions : ModelChoices {
 /// the stages' console.
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages);
 
+/// A model with its loss and its backward pass, and the cluster that trains it.
+struct TrainedModel {
+  Graph graph;
+  Cluster cluster;  ///< as its file has it: what was measured is not fitted
+  Training training;
+};
+/// Reads both, as `compile` does before it plans. Needs: `check_compile_options`.
+Result<TrainedModel> read_trained_model(const CompileOptions& options);
+
 }  // namespace agpcs

@@ -12,6 +12,7 @@
 #include "tools/plan/command.h"
 #include "tools/plan/views.h"
 #include "tools/python/c_options.h"
+#include "tools/python/to_measure.h"
 
 #include <agpcs/drift.h>
 #include <agpcs/plan.h>
@@ -163,6 +164,18 @@ AGPCS_C AgpcsReply* agpcs_sealed_profile(AgpcsText measurements, AgpcsText file)
   return reply_of([&]() -> Result<AgpcsReply> {
     AGPCS_TRY(const Profile profile, seal_profile_text(copy(measurements), copy(file)));
     return AgpcsReply{0, {print_profile(profile)}};
+  });
+}
+
+AGPCS_C AgpcsReply* agpcs_to_measure(AgpcsText options, AgpcsText model, AgpcsText devices) {
+  return reply_of([&]() -> Result<AgpcsReply> {
+    AGPCS_TRY(CompileOptions o, options_of_json(view(options)));
+    o.model_bytes = copy(model);
+    AGPCS_RETURN_IF_ERROR(check_compile_options(o));
+    AGPCS_TRY(const TrainedModel trained, read_trained_model(o));
+    AGPCS_TRY(const Json names, parse_json(view(devices), {.name = "devices"}));
+    AGPCS_TRY(const Json json, to_measure(trained, names.get<std::vector<std::string>>()));
+    return AgpcsReply{0, {json_line(json)}};
   });
 }
 

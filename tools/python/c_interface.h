@@ -52,6 +52,10 @@ AgpcsReply* agpcs_plan_command(AgpcsText words);
 /// Text: the plan in a file, read as the commands read one.
 AgpcsReply* agpcs_read_plan(AgpcsText path);
 
+/// Text: what is to be measured of a model (an ONNX file's bytes) for a profile (to_measure.h), as
+/// JSON. `options` are those of agpcs_compile, `devices` a JSON array of names.
+AgpcsReply* agpcs_to_measure(AgpcsText options, AgpcsText model, AgpcsText devices);
+
 /// Text: the profile file that holds these measurements, digest included.
 AgpcsReply* agpcs_sealed_profile(AgpcsText measurements, AgpcsText file);
 

@@ -60,6 +60,8 @@ TRAINING = """\
 
 
     def pipelined(model: torch.nn.Module, loader: DataLoader[Batch]) -> dict[str, torch.Tensor]:
+        agpcs.torch.profile(model, torch.nn.functional.cross_entropy, lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+                            [torch.zeros(4, 8), torch.zeros(4)], cluster="cluster.yaml", path="job.profile.yaml", seconds=30)
         plan = agpcs.torch.plan(model, [torch.zeros(4, 8), torch.zeros(4)], cluster="cluster.yaml", batch=64, seed=1)
         print(plan, plan.modules[0][0], plan.bound)
         job = agpcs.torch.Job(model, plan, torch.nn.functional.cross_entropy,

@@ -32,7 +32,7 @@ def _loaded():
             ("version", text),
             ("interrupt_new", handle), ("interrupt_raise", None, handle), ("interrupt_free", None, handle),
             ("compile", handle, text, text, handle), ("plan_json", handle, text, text), ("plan_command", handle, text),
-            ("read_plan", handle, text), ("sealed_profile", handle, text, text),
+            ("read_plan", handle, text), ("sealed_profile", handle, text, text), ("to_measure", handle, text, text, text),
             ("drift_quantities", number), ("drift_new", handle, text, ctypes.POINTER(handle)),
             ("drift_statistics", None, handle, number, figures),
             ("drift_add", handle, handle, ctypes.c_int64, figures, number), ("drift_free", None, handle)):
@@ -116,6 +116,12 @@ def plan_command(words):
 
 def read_plan(path):
     return _call(_library.agpcs_read_plan, path)[0]
+
+
+def to_measure(options, model, devices):
+    """Returns what is to be measured of a model for a profile, as tools/python/to_measure.h has it. `options` and `model`
+    are those of `compile`."""
+    return json.loads(_call(_library.agpcs_to_measure, _json(options), model, _json(devices), count=1)[0])
 
 
 def sealed_profile(measurements, file):

@@ -103,15 +103,15 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
     for kind, measured in kinds.items():
         update, overlap = measured.update, measured.overlap
         lines += [f"  {kind}:",
-                  f"    hardware: {{processor: {_quoted(measured.device)}}}",
-                  f"    software: {{torch: {_quoted(torch.__version__)}}}",
+                  f"    hardware: {{processor: {quoted(measured.device)}}}",
+                  f"    software: {{torch: {quoted(torch.__version__)}}}",
                   f"    precision: {precision_of(parts)}",
                   "    models: [autoplan]",
-                  f"    overlap: {{compute_seconds_per_byte: {_time(overlap.compute_seconds_per_byte)}, "
+                  f"    overlap: {{compute_seconds_per_byte: {time(overlap.compute_seconds_per_byte)}, "
                   f"communication_factor: {overlap.communication_factor:.4g}}}",
                   "    updates:",
                   f"      - {{optimizer: {update.name}, elements: {elements}, tensors: {tensors}, "
-                  f"update: {_time(update.seconds)}, update_spread: 0, begin: {_time(begin)}, begin_spread: 0}}",
+                  f"update: {time(update.seconds)}, update_spread: 0, begin: {time(begin)}, begin_spread: 0}}",
                   "    operators:"]
         for number, part in enumerate(chain):
             share = part.end - part.begin
@@ -120,17 +120,17 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
             for point in measured.points:
                 moved = 4 * point.samples * widths[number] + sum(map(_bytes, part.parameters))
                 lines.append(
-                    f"          - {{samples: {point.samples}, forward: {_time(point.forward * share)}, "
-                    f"forward_spread: {point.spread:.3g}, backward: {_time(point.backward * share)}, "
+                    f"          - {{samples: {point.samples}, forward: {time(point.forward * share)}, "
+                    f"forward_spread: {point.spread:.3g}, backward: {time(point.backward * share)}, "
                     f"backward_spread: {point.spread:.3g}, flops: [0, 0], bytes: [{moved}, {2 * moved}]}}")
     if paths:
         lines.append("paths:")
         for (sender, receiver, links), points in paths.items():
             lines += [f"  - from: {sender}", f"    to: {receiver}", f"    links: [{', '.join(links)}]", "    points:",
-                      *map(_message, points)]
+                      *map(message, points)]
     if all_reduces:
         lines += ["collectives:", "  - algorithm: ring", f"    devices: [{', '.join(devices)}]", "    points:",
-                  *map(_message, all_reduces)]
+                  *map(message, all_reduces)]
     return _agpcs.sealed_profile("\n".join(lines) + "\n", "the measurements of autoplan")
 
 
@@ -143,7 +143,7 @@ def cluster_text(profile_name, hosts, kinds, memory_of, links, batch, optimizer,
              "name: autoplan", f"profile: {profile_name}", "device_kinds:"]
     lines += [f"  {kind}: {{memory: {memory_of[kind]}B}}  # {measured.device}" for kind, measured in kinds.items()]
     lines.append("hosts:")
-    inside, between = ("bandwidth: {:.6g}B/s, latency: {}".format(bandwidth, _time(latency))
+    inside, between = ("bandwidth: {:.6g}B/s, latency: {}".format(bandwidth, time(latency))
                        for bandwidth, latency in links)
     for host, kinds_here in hosts.items():
         devices = ", ".join(f"{{kind: {kind}}}" for kind in kinds_here)
@@ -180,8 +180,8 @@ def _signature(chain, widths, number):
     return f"agpcs.Measured({', '.join(inputs)}) -> {output} {{part={number}}}"
 
 
-def _message(point):
-    return f"      - {{bytes: {point.bytes}, time: {_time(point.seconds)}, spread: {point.spread:.3g}}}"
+def message(point):
+    return f"      - {{bytes: {point.bytes}, time: {time(point.seconds)}, spread: {point.spread:.3g}}}"
 
 
 def _elements(parameter):
@@ -195,11 +195,11 @@ def _bytes(parameter):
     return _elements(parameter) * TYPES[parameter.dtype][2]
 
 
-def _time(seconds):
+def time(seconds):
     return f"{seconds * 1e6:.9g}us"
 
 
-def _quoted(text):
+def quoted(text):
     return '"' + re.sub(r'["\\\n]', "'", text) + '"'
 
 

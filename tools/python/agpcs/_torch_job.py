@@ -38,6 +38,7 @@ from agpcs._torch_watch import Change, say
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
 OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
 Parameters = list[tuple[str, torch.nn.Parameter]]
+OptimizerOf = Callable[[Parameters], torch.optim.Optimizer]
 
 
 class Job:
@@ -81,7 +82,7 @@ class Job:
     """
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
-                 optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
+                 optimizer_fn: OptimizerOf, sample_batch: Sequence[typing.Any], *,
                  weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
                  device: torch.device | str | None = None, cluster: Path | None = None, max_norm: float | None = None,
                  norm_type: float = 2.0, autocast: str | torch.dtype | bool | None = None,
@@ -89,8 +90,7 @@ class Job:
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  trace: bool = False, input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
-        if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
-            raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
+        check_newer("agpcs.torch.Job")
         if not dist.is_initialized():
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
@@ -121,7 +121,7 @@ class Job:
         self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
         self._cluster = cluster or plan._made_from and plan._made_from[1]
         data, graph = self._exported.place(plan, cluster, self._cluster), self._exported.graph
-        self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
+        self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
@@ -201,7 +201,7 @@ class Job:
         the rows that the plan gives it.
         """
         self._checkpoints.check_whole()
-        inputs, targets = _inputs_and_targets(batch)
+        inputs, targets = inputs_and_targets(batch)
         flat = self._checked(inputs)
         self._mean_loss.begin(targets)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
@@ -369,7 +369,7 @@ class _Exported(typing.NamedTuple):
 def exported(model, sample_batch, input_names, output_names, options, device=None):
     """What torch.export makes of a module, its ONNXProgram, and the file of that without values. `device` is that on which
     a module without values will have some."""
-    inputs, _ = _inputs_and_targets(sample_batch)
+    inputs, _ = inputs_and_targets(sample_batch)
     with _torch_export.training(model):
         try:
             return _torch_export.captured(model, inputs, input_names, output_names, options, device)
@@ -391,7 +391,13 @@ def parted(data, model, graph, own=None):
     return parts, _cuts(data, parts)
 
 
-def _inputs_and_targets(batch):
+def check_newer(what):
+    """Refuses a PyTorch without the exporter that `what` uses."""
+    if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
+        raise Error(f"{what} needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
+
+
+def inputs_and_targets(batch):
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
                          f"targets; this is {described(batch)}")
@@ -416,7 +422,7 @@ def _refuse(data):
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
 
 
-def _autocast_of(asked, precision, model):
+def autocast_of(asked, precision, model):
     """The type of torch.autocast, or None."""
     if asked is None:
         half = all(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters() if p.requires_grad)

@@ -61,7 +61,7 @@ class Steps:
         batch = self.batch_of(samples)
         self.step(batch)
         self._say_if_no_number()
-        meter = _memory_meter(self.device)
+        meter = memory_meter(self.device)
         steps, begin = [], time.perf_counter()
         while len(steps) < least_steps or time.perf_counter() - begin < least_seconds:
             steps.append(self.step(batch))
@@ -243,7 +243,7 @@ def memory_in_use(device):
     return torch.cuda.memory_reserved(device) if device.type == "cuda" else _resident("VmRSS")
 
 
-def _memory_meter(device):
+def memory_meter(device):
     """Begins to watch memory. Returns a function that returns the most bytes in use since."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

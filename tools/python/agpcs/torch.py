@@ -29,13 +29,14 @@ from agpcs._torch_groups import PlanState, reduce_by_plan
 from agpcs._torch_job import Job, OnDrift
 from agpcs._torch_lightning import planned_callback
 from agpcs._torch_plan import ModulePlan, plan
+from agpcs._torch_profile import profile
 from agpcs._torch_replan import Replanning
 from agpcs._torch_sampler import PlanSampler
 from agpcs._torch_trainer import planned_trainer
 from agpcs._torch_watch import Change, say
 
 __all__ = ["AutoPlan", "Change", "Job", "ModulePlan", "PlanSampler", "PlanState", "autoplan", "export", "plan",
-           "plan_hook", "planned_callback", "planned_loader", "planned_trainer"]
+           "plan_hook", "planned_callback", "planned_loader", "planned_trainer", "profile"]
 
 
 Hook = Callable[[PlanState, "dist.GradBucket"], "torch.futures.Future[torch.Tensor]"]

@@ -126,7 +126,7 @@ def _is_view(node):
         value.alias_info is not None and not value.alias_info.is_write for value in schema.returns)
 
 
-def _origin(origins, output):
+def origin_of(origins, output):
     """The name of the node that makes an operator's output; part 1 of the sequence 'split' is 'split/1'."""
     return origins.get(output) or origins.get(output.rpartition("/")[0])
 
@@ -298,7 +298,7 @@ class Graph:
     def _placed(self, origins, operators, stages):
         """The stage of each node that has operators, by name. Operators of the loss come last, and are of no node."""
         names = {node.name for node in self.nodes}
-        found = [{_origin(origins, output) for output in op["outputs"]} & names for op in operators]
+        found = [{origin_of(origins, output) for output in op["outputs"]} & names for op in operators]
         known = [i for i, of_node in enumerate(found) if of_node]
         if not known:
             raise PlanMismatch("no operator of the plan leads back to a node of the module's graph")

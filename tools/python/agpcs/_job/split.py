@@ -12,6 +12,9 @@ from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.graph import extent, extents, is_number, where
 
 
+NODE = "agpcs.node"  #: by this, a node of a stage's graph names that of the module's graph
+
+
 class Value(typing.NamedTuple):
     """A tensor that a stage makes and a later one reads."""
 
@@ -142,6 +145,7 @@ def _module(graph, s, nodes, inputs, received, sent):
         else:
             copies[node] = result.node_copy(node, copies.__getitem__)
             copies[node].meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
+            copies[node].meta[NODE] = node.name
     outputs = ()
     if s == graph.loss_stage:
         outputs = torch.fx.map_arg(tuple(graph.output.args[0]), copies.__getitem__)
