@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains models of several families by agpcs.torch.Job, and each of them alone in one process; compares both.
 
-    job_models.py [MODEL...]
+    job_models.py [--compile] [MODEL...]
+    job_models.py --masks
 
 Plans have two stages, four stages, and two stages of two replicas with shares 3 to 1 and 1 to 3; four micro-batches of 3, 3,
-2 and 2 samples; 20 steps of SGD with momentum, fp32, no dropout. Ranks are processes of this machine over Gloo. The one
-process trains the user's module as it is, on whole batches. The table has the largest relative difference of a step's loss,
+2 and 2 samples; 20 steps of SGD with momentum, fp32. Ranks are processes of this machine over Gloo. The one process trains
+the user's module as it is, on whole batches; where the module has dropout, by masks of its own that follow the sample. With
+--compile, Inductor compiles the stages of the job, which has two: it takes minutes. The table has the largest relative difference of a step's loss,
 and that of a tensor of the final state: of its elements, to the largest one of the tensor. Exits with 1 if one is above
 1e-4, or if a model is refused. Run it with PyPI's PyTorch (2.6 or newer), transformers and torchvision, and the package on
 PYTHONPATH.
+
+With --masks, prints the processor time of dropout by the sample on one thread, beside torch's own, with its backward pass.
 """
 
 import argparse
@@ -22,7 +26,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(ROOT / "tests/system/python"))
-import test_job  # noqa: E402  (plans, and training by a job and by one process)
+import test_job  # noqa: E402  (plans, and training by one process)
+import test_job_dropout  # noqa: E402  (training by a job, and by one process with dropout)
 from cases import on_ranks  # noqa: E402
 
 import torch  # noqa: E402
@@ -68,12 +73,12 @@ class ResNet50(nn.Module):
 class Bert(nn.Module):
     """Of transformers, with texts of unlike length."""
 
-    def __init__(self):
+    def __init__(self, dropout=0.0):
         super().__init__()
         from transformers import BertConfig, BertForSequenceClassification
         self.net = BertForSequenceClassification(BertConfig(
             vocab_size=WORDS, hidden_size=64, num_hidden_layers=4, num_attention_heads=4, intermediate_size=128, num_labels=4,
-            max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+            max_position_embeddings=64, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout))
 
     def forward(self, tokens, mask):
         return self.net(input_ids=tokens, attention_mask=mask).logits
@@ -104,10 +109,11 @@ class LanguageModel(nn.Module):
 class Gpt2(LanguageModel):
     """Its head is its table of words."""
 
-    def __init__(self):
+    def __init__(self, dropout=0.0):
         from transformers import GPT2Config, GPT2LMHeadModel
         super().__init__(GPT2LMHeadModel(GPT2Config(
-            vocab_size=WORDS, n_embd=64, n_layer=4, n_head=4, n_positions=64, bos_token_id=None, eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)))
+            vocab_size=WORDS, n_embd=64, n_layer=4, n_head=4, n_positions=64, bos_token_id=None, eos_token_id=None,
+            resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)))
 
 
 class Llama(LanguageModel):
@@ -169,20 +175,43 @@ class T5(nn.Module):
         return source.contiguous(), target[:, :-1].contiguous(), target[:, 1:].contiguous()
 
 
-MODELS = {"resnet50": ResNet50, "bert": Bert, "gpt2": Gpt2, "llama": Llama, "unet": UNet, "t5": T5}
+class BertDrops(Bert):
+    DROPS = True
+
+    def __init__(self):
+        super().__init__(0.1)
 
 
-def compared(kind, layout):
+class Gpt2Drops(Gpt2):
+    DROPS = True
+
+    def __init__(self):
+        super().__init__(0.1)
+
+
+MODELS = {"resnet50": ResNet50, "bert": Bert, "bert-dropout": BertDrops, "gpt2": Gpt2, "gpt2-dropout": Gpt2Drops, "llama": Llama,
+          "unet": UNet, "t5": T5}
+
+
+@functools.lru_cache(maxsize=None)
+def expected(kind):
+    """(losses, final state) of one process."""
+    if hasattr(kind, "DROPS"):
+        return on_ranks(test_job_dropout.by_one_process, kind, ranks=1)[0]
+    return test_job.expected(kind, ((0, test_job.BATCH),))
+
+
+def compared(kind, layout, compiles):
     """(largest relative difference of losses, that of tensors of the final state) over all ranks."""
-    losses, state = test_job.expected(kind, ((0, test_job.BATCH),))
+    losses, state = expected(kind)
     if not max(losses) - min(losses) > 0.05:
         raise RuntimeError(f"nothing was trained: {losses}")
     plan = test_job.plan_of(kind, layout)
     of_losses = of_state = 0.0
-    for result in on_ranks(test_job.trained_by_job, kind, plan, False, ranks=plan.ranks):
+    for result in on_ranks(functools.partial(test_job_dropout.by_job, compile=compiles), kind, plan, ranks=plan.ranks):
         if isinstance(result[0], str):
             raise RuntimeError(": ".join(result))
-        own, tensors, _ = result
+        own, tensors = result
         of_losses = max(of_losses, *(abs(a - b) / abs(a) for a, b in zip(losses, own, strict=True)))
         if list(state) != list(tensors):
             raise RuntimeError(f"the job's state has {list(tensors)}, and the module's {list(state)}")
@@ -191,22 +220,45 @@ def compared(kind, layout):
     return of_losses, of_state
 
 
+def mask_costs():
+    """Prints a table of dropout's times, the least of 15 each."""
+    from agpcs._job.dropout import Masks, dropout
+    print("| values | torch's dropout, ns an element | by the sample |\n| --- | --- | --- |")
+    for shape in ((8, 128, 768), (8, 12, 128, 128), (2, 32, 64)):
+        x = torch.randn(shape, requires_grad=True)
+        rows = Masks(0, x.device).rows(("dropout",), 0, shape[0])[:, 0]
+        found = []
+        for drop in (lambda: nn.functional.dropout(x, 0.1), lambda: dropout(rows, 0, x, 0.1, True)):
+            times = []
+            for _ in range(15):
+                begin = time.process_time()
+                drop().sum().backward()
+                times.append((time.process_time() - begin) / x.numel())
+            found.append(f"{min(times) * 1e9:.1f}")
+        print(f"| {' x '.join(map(str, shape))} | {' | '.join(found)} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; by default all")
-    models = parser.parse_args().models or list(MODELS)
+    parser.add_argument("--compile", action="store_true", help="stages are compiled by Inductor")
+    parser.add_argument("--masks", action="store_true", help="prints what dropout by the sample costs, and ends")
+    options = parser.parse_args()
+    if options.masks:
+        return mask_costs()
+    models = options.models or list(MODELS)
     if unknown := [name for name in models if name not in MODELS]:
         parser.error(f"unknown model '{unknown[0]}'; models: {', '.join(MODELS)}")
     print("| model | plan | losses differ by | parameters differ by | verdict |\n| --- | --- | --- | --- | --- |", flush=True)
     failed = False
     for name in models:
-        for plan, layout in PLANS.items():
+        for plan, layout in list(PLANS.items())[:1 if options.compile else None]:
             begin = time.perf_counter()
             try:
-                apart = compared(MODELS[name], layout)
+                apart = compared(MODELS[name], layout, options.compile)
                 verdict, shown = ("equal" if max(apart) < test_job.TOLERANCE else "differs"), [f"{x:.1e}" for x in apart]
             except Exception as error:  # of a rank, or of planning
-                verdict, shown = f"refused: {str(error).splitlines()[0]}", ["", ""]
+                verdict, shown = f"refused: {(str(error) or repr(error)).splitlines()[0]}", ["", ""]
             failed |= verdict != "equal"
             print(f"| {name} | {plan} | {' | '.join(shown)} | {verdict} |", flush=True)
             print(f"{name}, {plan}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)

@@ -82,8 +82,8 @@ class GroupResNet18(ResNet18):
 def build(kind):
     torch.manual_seed(1)
     module = kind()
-    for part in module.modules():  # ranks draw other numbers than one process
-        if isinstance(part, nn.Dropout):
+    for part in module.modules():  # ranks draw other numbers than one process, unless they draw by sample
+        if isinstance(part, nn.Dropout) and not getattr(kind, "DROPS", False):
             part.p = 0.0
     return module.train()
 

@@ -353,13 +353,36 @@ class Memory(unittest.TestCase):
         changed, changed_file = planned(needs[most] - 2)
         changed_file.write_text(file.read_text())
         found = on_ranks(begins, [planned(needs[most]), planned(needs[most] - 1), (changed, changed_file), (changed, None)])
-        text = (f"rank {most} needs {needs[most]} bytes of memory, and a/{most} has {needs[most] - 1}: the plan counts 0 bytes "
-                f"of state for sgd, and AdamW keeps {kept[most]}\n  hint: plan with the optimizer of the job, `training: "
-                "{optimizer: ...}` of the cluster file")
+        of_plan = memory[most]["parameters"] + memory[most]["gradients"]
+        text = (f"rank {most} needs {needs[most]} bytes of memory, and a/{most} has {needs[most] - 1}: the plan counts {of_plan} bytes "
+                f"of parameters, gradients and state for sgd, and the job has {of_plan + kept[most]} with AdamW\n  hint: plan with the "
+                "optimizer of the job, `training: {optimizer: ...}` of the cluster file")
         for rank, of_rank in enumerate(found):
             other = "" if rank == most else f"Error: rank {most} cannot begin: "
             self.assertEqual((of_rank[:2], of_rank[3]), ([kept[rank], f"{other}PlanMismatch: {text}"], kept[rank]))
             self.assertRegex(of_rank[2], "^PlanMismatch: the plan is not for this cluster: .*sha256")
+
+    def test_within_autocast_parameters_and_gradients_have_their_own_bytes(self):
+        model, folder = exported(Mlp), tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for layout, copies in (("a/0|a/1", 0), ("a/0,a/1", 2)):  # of bytes an element, while it travels in bf16
+            def planned(memory):
+                file = pathlib.Path(folder.name, f"{memory}.yaml")
+                file.write_text(SMALL.replace("MEMORY", str(memory)).replace("40 GFLOPS", "40 GFLOPS, bf16: 40 GFLOPS"))
+                return agpcs.plan(model, file, layout=layout, micro_batches=2, bound=False, precision="bf16", without=["state"]), file
+
+            plan, file = planned(2**30)
+            memory = json.loads(plan._command("json", [plan, "--model", model, "--cluster", file]))["memory"]
+            needs = []
+            for of, stage in zip(memory, [stage for stage in plan.stages for _ in stage.ranks]):
+                elements = sum(sum(group.elements) for group in plan.groups if group.stage == stage.name)
+                self.assertEqual((of["parameters"], of["gradients"], of["optimizer"]), (2 * elements, 2 * elements, 4 * elements))
+                needs.append((4 + 4 + 8 + copies) * elements + sum(of[part] for part in ("activations", "transfers", "workspace")))
+            most = needs.index(max(needs))
+            for rank, (fits, said) in enumerate(on_ranks(begins, [planned(needs[most]), planned(needs[most] - 1)])):
+                self.assertIsInstance(fits, int)
+                self.assertIn(f"rank {most} needs {needs[most]} bytes of memory, and a/{most} has {needs[most] - 1}: " if rank == most or copies
+                              else f"rank {most} cannot begin: ", said)
 
     def test_of_an_optimizer_is_what_it_has_after_a_step(self):
         for make in (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9), torch.optim.SGD, torch.optim.RMSprop,

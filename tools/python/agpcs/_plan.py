@@ -85,8 +85,9 @@ class Plan:
     """
 
     def __init__(self, text: str, file: str = "model.plan", made_from: tuple[str | bytes, str] | None = None,
-                 bound: Bound | None = None) -> None:
+                 bound: Bound | None = None, without: tuple[str, ...] | None = None) -> None:
         self.text = text
+        self.without = without  #: the dimensions that `plan(without=...)` left out; None: not known, the plan came from a file
         self.bound = bound  #: a Bound; None: the plan came from a file, or was made with `bound=False`
         self._made_from = made_from  # (model, cluster file); None: not known
         data = json.loads(_agpcs.plan_json(text, file))
@@ -254,7 +255,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     if said:
         warnings.warn(said.rstrip("\n"), stacklevel=2)
     return Plan(text, made_from=(model_bytes or os.path.abspath(model), os.path.abspath(cluster)),
-                bound=_bound(proved))
+                bound=_bound(proved), without=tuple(options["without"]))
 
 
 def _bound(proved):

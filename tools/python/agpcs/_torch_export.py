@@ -10,6 +10,7 @@ import warnings
 import torch
 
 from agpcs._errors import UsageError
+from agpcs._torch_explain import seeing
 
 # Where the values of weights would lie that a file has without values. No such file is written.
 _NO_VALUES = "weights.absent"
@@ -172,11 +173,12 @@ def _converted(module, inputs, kwargs, input_names, output_names, options):
             warnings.filterwarnings("ignore", message=".*while it is in training mode.*")
             warnings.filterwarnings("ignore", message=".*The axis name: batch will not be used.*")
             # Attention has the same strides in all passes of PyTorch's exporter, though some of them know no gradients.
-            with _noting_programs() as made, sdpa_kernel(SDPBackend.MATH):
+            with _noting_programs() as made, sdpa_kernel(SDPBackend.MATH), seeing(module) as seen:
                 program = torch.onnx.export(module, inputs, None, kwargs=kwargs, **settings)
     except ModuleNotFoundError as error:
         raise RuntimeError(f"agpcs.torch.export needs the package '{error.name}' with PyTorch {torch.__version__}: "
                            f"pip install onnxscript") from error
+    seen.warn(made[-1])
     program.model.metadata_props.update(_notes(module))
     _mark_batch_statistics(program.model)
     _note_nodes(program)

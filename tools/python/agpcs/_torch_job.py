@@ -17,19 +17,20 @@ from agpcs import _torch_export
 from agpcs._errors import Error, PlanMismatch, UsageError
 from agpcs._job import trace as tracing
 from agpcs._job.checkpoint import Checkpoints
+from agpcs._job.dropout import Masks, drawing_of
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
 from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits, plan_data
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
-from agpcs._job.owned import divide
+from agpcs._job.owned import divide, treats_elements
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
-from agpcs._job.together import keeper_of_all, together
+from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
@@ -71,6 +72,9 @@ class Job:
         default it is the plan's precision, unless all parameters that train have half precision themselves.
     `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
         It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
+    `dropout` "by-sample" replaces the module's dropout, and that of attention, by masks that depend on `seed`, the step, the
+        node of the module's graph, the sample in the batch and the position in it alone, so that any plan trains as one
+        process does. None: each rank draws its own masks, with a warning.
     `compile` compiles each stage by torch.compile: True, or a dict of its arguments.
     `on_drift` is what is done when a rank, or its all-reduces, are no longer as fast as they were, as in `plan_hook`.
     `replan` is the cluster file of the plan: when a rank changes, rank 0 looks for another plan while training goes on, and
@@ -86,7 +90,7 @@ class Job:
                  weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
                  device: torch.device | str | None = None, cluster: Path | None = None, max_norm: float | None = None,
                  norm_type: float = 2.0, autocast: str | torch.dtype | bool | None = None,
-                 scaler: torch.amp.GradScaler | None = None,
+                 scaler: torch.amp.GradScaler | None = None, dropout: str | None = None,
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  trace: bool = False, input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
@@ -97,7 +101,7 @@ class Job:
         self._model, self._loss_fn = model, loss_fn
         given = {"weights": weights, "init": init, "seed": seed, "device": device}
         asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
-                 "scaler": None if scaler is None else scaler.state_dict(),
+                 "scaler": None if scaler is None else scaler.state_dict(), "dropout": dropout,
                  "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None, "trace": trace}
         self._device = device_of(model, device)
         self._keeper = keeper_of_all(self._device)
@@ -113,14 +117,18 @@ class Job:
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
+        if asked["dropout"] not in (None, "by-sample"):
+            raise UsageError(f"dropout is {asked['dropout']!r}; it is 'by-sample' or None")
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         _check_ranks(plan)
         self._filling = Filling(model, **given)
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
-        self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
+        self._masks = None if asked["dropout"] is None else Masks(asked["seed"], self._device)
+        graph = Graph(model, program, None if self._masks is None else drawing_of)
+        self._exported = _Exported(graph, _torch_export.origins(converted), file)
         self._cluster = cluster or plan._made_from and plan._made_from[1]
-        data, graph = self._exported.place(plan, cluster, self._cluster), self._exported.graph
+        data = self._exported.place(plan, cluster, self._cluster)
         self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
@@ -129,13 +137,15 @@ class Job:
         self._filling.fill(graph, parts, number)
         return data, parts, cuts
 
-    def _made_optimizer(self, role, trained, data):
-        """What `optimizer_fn` makes, with what the rank owns by `role`, if there is memory for its state."""
+    def _made_optimizer(self, role, own, data):
+        """What `optimizer_fn` makes for the Stage `own`, with what the rank owns by `role`, if there is memory for its state."""
+        trained = role.trained(self._model)
         role.own(trained)
         optimizer = self._optimizer_fn(trained) if trained else None
         if any(name in role.slices for name, _ in trained):
             divide(optimizer, trained, role.owned, role.slices, role.rank)
-        check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer)
+        check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer,
+                   own.module, trained, role.buckets(self._model))
         return optimizer
 
     def _watch_by(self, tell, cluster, data):
@@ -166,8 +176,7 @@ class Job:
         graph.program.state_dict.clear()  # it has the whole module's
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
-        trained = role.trained(self._model)
-        optimizer = together("begin", lambda: self._made_optimizer(role, trained, data))
+        optimizer = together("begin", lambda: self._made_optimizer(role, own, data))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
         self._take(data, role, own, optimizer)
 
@@ -176,13 +185,16 @@ class Job:
         self.plan, self._data, self._role = role.plan, data, role
         self.stage: str = role.stage  #: of this rank
         self.optimizer: torch.optim.Optimizer | None = optimizer
-        self._checkpoints = Checkpoints(self._model, self._state, optimizer, role, self.scaler)
+        self._checkpoints = Checkpoints(self._model, self._state, optimizer, role, self.scaler, self._masks)
         self._wanted = own.inputs
         self._update.take(optimizer, role.counted())
         self._mean_loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device)
         loss = self._mean_loss.part if role.number == self._exported.graph.loss_stage else None
         buckets = role.buckets(self._model)
-        self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._compile, self._watch, self._trace)
+        self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._masks, self._compile, self._watch,
+                              self._trace)
+        if self._replanning is not None:
+            self._replanning.may_divide = all(gathered(treats_elements(optimizer)))
         if self._trace is not None:
             self._trace.forget()
             self._traffic = tracing.traffic(role.cuts, buckets, role.rank)
@@ -208,6 +220,8 @@ class Job:
         begin = time.perf_counter()
         with self._keeper.naming():
             loss = self._player.step(taken)
+        if self._masks is not None:
+            self._masks.step_ended()
         if self._replanning is not None:
             self._replanning.step_ended(time.perf_counter() - begin)
             if self._replanning.announced:
@@ -258,15 +272,17 @@ class Job:
 
     def _go_on_by(self, plan, factors):
         """Switches to a plan that was made for devices that are slower by `factors` than the cluster file says."""
-        def text():
-            return (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None
+        def of_rank_0():
+            known = (plan if isinstance(plan, Plan) else load(plan)) if dist.get_rank() == 0 else None
+            return known and (known.text, known.without)
 
         self._checkpoints.check_whole()
         with self._keeper.naming():
-            said = [together("switch", text)]
+            said = [together("switch", of_rank_0)]
             dist.broadcast_object_list(said, 0)
-            if said[0] != self.plan.text:
-                self._switch(*together("switch", lambda: self._checked_plan(Plan(said[0]))))
+            text, without = said[0]
+            if text != self.plan.text:
+                self._switch(*together("switch", lambda: self._checked_plan(Plan(text, without=without))))
                 if self._watch is not None:
                     self._watch.expect(self.plan)
                 if self._replanning is not None:
@@ -285,10 +301,9 @@ class Job:
             nonlocal take_back
             take_back = install(self._state, self._model, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
-            trained = after.trained(self._model)
-            optimizer = self._made_optimizer(after, trained, data)
+            optimizer = self._made_optimizer(after, whole[after.number], data)
             check_schedule(self.optimizer, optimizer)
-            checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler)
+            checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler, self._masks)
             fill(checkpoints, after.owned, found, told)
             return whole[after.number], optimizer
 
@@ -371,11 +386,7 @@ def exported(model, sample_batch, input_names, output_names, options, device=Non
     a module without values will have some."""
     inputs, _ = inputs_and_targets(sample_batch)
     with _torch_export.training(model):
-        try:
-            return _torch_export.captured(model, inputs, input_names, output_names, options, device)
-        except Exception as error:
-            raise Error(f"PyTorch cannot export the module: {error}\n"
-                        "  hint: agpcs.torch.export shows the same error without a job") from error
+        return _torch_export.captured(model, inputs, input_names, output_names, options, device)
 
 
 def placed(plan, model, program, converted, file):

@@ -21,7 +21,7 @@ class ModulePlan(Plan):
     """A plan of a module. Its text (`str(plan)`) says which modules each stage has, and on which devices."""
 
     def __init__(self, made: Plan, modules: Sequence[Sequence[str]]) -> None:
-        super().__init__(made.text, made_from=made._made_from, bound=made.bound)
+        super().__init__(made.text, made_from=made._made_from, bound=made.bound, without=made.without)
         #: by stage: the modules that lie in it as a whole, siblings with numbers as "layers.0-13"; and the operators of a
         #: stage without such a module
         self.modules: tuple[tuple[str, ...], ...] = tuple(tuple(_runs(names)) for names in modules)

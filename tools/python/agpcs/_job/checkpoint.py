@@ -25,10 +25,12 @@ _NOT_SETTINGS = ("params", "param_names")
 
 
 class Checkpoints:
-    """`state` is the ModuleState of `model`, `optimizer` that of this rank or None, with what the Role `role` owns."""
+    """`state` is the ModuleState of `model`, `optimizer` that of this rank or None, with what the Role `role` owns; `scaler` and
+    the Masks `masks` are None where there are none."""
 
-    def __init__(self, model, state, optimizer, role, scaler):
-        self._model, self._state, self._optimizer, self._role, self._scaler = model, state, optimizer, role, scaler
+    def __init__(self, model, state, optimizer, role, scaler, masks):
+        self._model, self._state, self._optimizer, self._role = model, state, optimizer, role
+        self._of_all = {"scaler": scaler, "dropout": masks}  # what every rank has alike, by its place in the state
         self._names = {id(tensor): name for name, tensor in role.owned.items()}
         self._trained = set(role.owned)
         self._half_read = None  # the folder whose reading failed half way; None: the job's state is whole
@@ -42,7 +44,8 @@ class Checkpoints:
         together("save", lambda: _cleared(path, partial) if dist.get_rank() == 0 else None)
         content = {"model": self._state.owned(), **self._of_optimizer()}
         if dist.get_rank() == 0:
-            content.update({"extra": written}, **({} if self._scaler is None else {"scaler": self._scaler.state_dict()}))
+            content["extra"] = written
+            content.update((place, what.state_dict()) for place, what in self._of_all.items() if what is not None)
         from torch.distributed import checkpoint
         with _named("write", partial):
             checkpoint.save(content, storage_writer=checkpoint.FileSystemWriter(partial))
@@ -51,11 +54,11 @@ class Checkpoints:
     def load(self, path):
         """Takes a checkpoint. Returns what `save` was given as `extra`."""
         folder, places, wanted = together("load", lambda: self._wanted(path))
-        kinds = {key: value for key, value in wanted.items() if places[key][0] == "optimizers"}
-        found = _loaded(folder, kinds, places)
-        together("load", lambda: self.check_kinds(found.get("optimizers", {}), "checkpoint"))
+        first = {key: value for key, value in wanted.items() if places[key][0] in ("optimizers", "dropout")}
+        found = _loaded(folder, first, places)
+        together("load", lambda: self._check(found))
         self._half_read = folder  # tensors are read in place, for two of each may be too many
-        found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, places)
+        found.update(_loaded(folder, {key: value for key, value in wanted.items() if key not in first}, places))
         extra = together("load", lambda: self._take(found))
         self._half_read = None
         return extra
@@ -114,9 +117,15 @@ class Checkpoints:
     def _takes(self, place):
         """Whether this rank reads what lies at `place` in the state, beside the module's tensors."""
         what, *below = place
-        return (what == "extra" or what == "scaler" and self._scaler is not None
+        return (what == "extra" or self._of_all.get(what) is not None
                 or what == "optim" and below[0].startswith(self._prefixes)
                 or what == "optimizers" and below[0] in self._trained)
+
+    def _check(self, found):
+        """Refuses what a job of this optimizer and seed does not go on from."""
+        self.check_kinds(found.get("optimizers", {}), "checkpoint")
+        if self._of_all["dropout"] is not None:
+            self._of_all["dropout"].check(found.get("dropout"))
 
     def check_kinds(self, kinds, where):
         """Refuses states of other classes of optimizers, by parameter, that the `where` has."""
@@ -127,8 +136,11 @@ class Checkpoints:
     def _take(self, found):
         """Gives the scaler and the optimizer what was read. Returns the `extra` of `save`."""
         extra = _read(found["extra"]) if "extra" in found else None
-        if self._scaler is not None and "scaler" in found:
-            self._scaler.load_state_dict(found["scaler"])
+        scaler, masks = self._of_all["scaler"], self._of_all["dropout"]
+        if scaler is not None and "scaler" in found:
+            scaler.load_state_dict(found["scaler"])
+        if masks is not None:
+            masks.load_state_dict(found.get("dropout"))
         values = found.get("optim", {})
         self.take({name: (_below(values, f"state.{name}."), _below(values, f"param_groups.{name}.")) for name in self._trained},
                   "checkpoint")

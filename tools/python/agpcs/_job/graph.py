@@ -55,7 +55,8 @@ def extent(value):
 
 def extents(node):
     """The extents of a node's tensor, each as `extent` has them. Refuses those that depend on data."""
-    found = [extent(size) for size in node.meta["val"].shape]
+    value = node.meta["val"]
+    found = [extent(size) for size in (value[0] if isinstance(value, (tuple, list)) else value).shape]
     if None in found:
         raise UsageError(f"{where(node)} has an extent that is not a number plus a multiple of the samples\n"
                          "  hint: a pipeline's micro-batches need extents that follow the number of samples")
@@ -73,37 +74,38 @@ def is_number(node):
         node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _schema(node):
+def schema(node):
+    """The schema of a node's operator, or None."""
     return getattr(node.target, "_schema", None)
 
 
-def _argument(node, name):
+def argument(node, name):
     """An argument by its name in the schema; None where there is none."""
-    for i, argument in enumerate(_schema(node).arguments):
+    for i, argument in enumerate(schema(node).arguments):
         if argument.name == name:
             return node.kwargs.get(name, node.args[i] if i < len(node.args) else argument.default_value)
     return None
 
 
 def _is_random(node):
-    if _schema(node) is None:
+    if schema(node) is None:
         return False
-    asked = (_argument(node, name) for name in ("dropout_p", "p", "dropout"))  # the last is a recurrent network's
+    asked = (argument(node, name) for name in ("dropout_p", "p", "dropout"))  # the last is a recurrent network's
     probability = next((p for p in asked if p is not None), None)
-    if _schema(node).name == "aten::dropout":
-        return bool(probability) and bool(_argument(node, "train"))
+    if schema(node).name == "aten::dropout":
+        return bool(probability) and bool(argument(node, "train"))
     return torch.Tag.nondeterministic_seeded in node.target.tags and probability != 0
 
 
 def _changed(node):
     """The nodes whose values a node changes."""
-    schema = _schema(node)
-    if schema is None:
+    of_node = schema(node)
+    if of_node is None:
         return []
-    if schema.name in _STATISTICS:
-        training = _argument(node, "training") or _argument(node, "use_input_stats")
-        return [node.args[i] for i in _STATISTICS[schema.name] if training and isinstance(node.args[i], torch.fx.Node)]
-    return [_argument(node, a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if of_node.name in _STATISTICS:
+        training = argument(node, "training") or argument(node, "use_input_stats")
+        return [node.args[i] for i in _STATISTICS[of_node.name] if training and isinstance(node.args[i], torch.fx.Node)]
+    return [argument(node, a.name) for a in of_node.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _is_region(node):
@@ -113,17 +115,17 @@ def _is_region(node):
 
 
 def _stops_gradients(node):
-    return _is_region(node) or _schema(node) is not None and _schema(node).name == "aten::detach"
+    return _is_region(node) or schema(node) is not None and schema(node).name == "aten::detach"
 
 
 def _is_check(node):
-    return _schema(node) is not None and _schema(node).name in _CHECKS
+    return schema(node) is not None and schema(node).name in _CHECKS
 
 
 def _is_view(node):
-    schema = _schema(node)
-    return node.target is operator.getitem or schema is not None and any(
-        value.alias_info is not None and not value.alias_info.is_write for value in schema.returns)
+    of_node = schema(node)
+    return node.target is operator.getitem or of_node is not None and any(
+        value.alias_info is not None and not value.alias_info.is_write for value in of_node.returns)
 
 
 def origin_of(origins, output):
@@ -132,9 +134,10 @@ def origin_of(origins, output):
 
 
 class Graph:
-    """The nodes of torch.export's program by stage. It changes the program's graph."""
+    """The nodes of torch.export's program by stage. It changes the program's graph. `drawing_of(node)` says what is computed in
+    the place of a node that draws random numbers; None: these nodes are, with a warning."""
 
-    def __init__(self, module, program):
+    def __init__(self, module, program, drawing_of=None):
         self.nodes = program.graph.nodes
         self.program = program
         signature = program.graph_signature
@@ -148,13 +151,16 @@ class Graph:
         self.module = module
         names = {node.name: node for node in self.nodes if node.op == "placeholder"}
         self.random = set()  # nodes that draw random numbers
+        self.drawings = {}  # by node: what is computed in its place
         self.inputs = [names.get(name) if isinstance(name, str) else None for name in signature.user_inputs]
         self.output = next(node for node in self.nodes if node.op == "output")
         if len(signature.user_outputs) != len(self.output.args[0]):
             raise UsageError("the module's graph has outputs besides the module's, which agpcs.torch.Job does not know")
-        self._refuse_what_is_unknown()
+        self._refuse_what_is_unknown(drawing_of is not None)
         self.changed = {}  # placeholder of a buffer -> the node that changes it
         self._make_functional()
+        if drawing_of is not None:
+            self.drawings = {node: drawing_of(node) for node in self.nodes if node in self.random}
         self.differentiable = self._differentiable()
         self.of_samples = {node for node in self.inputs if node is not None and batched(node)}  # what depends on samples
         for node in self.nodes:
@@ -164,7 +170,7 @@ class Graph:
         self.stage = {}  # by node; None: free
         self.loss_stage = 0
 
-    def _refuse_what_is_unknown(self):
+    def _refuse_what_is_unknown(self, replaces):
         for node in self.nodes:
             if node.op == "placeholder" and node.name in self.program.graph_signature.inputs_to_lifted_custom_objs:
                 raise UsageError(f"{where(node)} is an object that is no tensor, which agpcs.torch.Job does not split")
@@ -177,9 +183,17 @@ class Graph:
                                      "agpcs.torch.Job does not follow\n  hint: write it without the change in place")
                 if part.op == "call_function" and _is_random(part):
                     self.random.add(node)
-                    warnings.warn(f"{where(part)} draws random numbers: other ones than one process, and other ones in each "
-                                  "replica if their seeds differ\n  hint: a dropout of 0 makes steps those of one process",
-                                  stacklevel=4)
+                    self._tell_of_random(node, part, replaces)
+
+    def _tell_of_random(self, node, part, replaces):
+        """Warns of `part` of a node, which draws random numbers, unless it is replaced."""
+        if not replaces:
+            warnings.warn(f"{where(part)} draws random numbers: other ones than one process, and other ones in each replica if "
+                          "their seeds differ\n  hint: Job(..., dropout=\"by-sample\"), or a dropout of 0, makes steps those of "
+                          "one process", stacklevel=5)
+        elif part is not node:
+            raise UsageError(f"{where(part)} draws random numbers in a region without gradients, where dropout=\"by-sample\" "
+                             "replaces nothing\n  hint: draw them outside of torch.no_grad")
 
     def _within(self, node):
         """The nodes of a region. It loses its checks, which fail within an autocast that is not the module's."""
@@ -285,7 +299,7 @@ class Graph:
             if stage is not None and max(before, default=0) > stage:
                 raise PlanMismatch(f"{where(node)} is in stage {stages[stage]} of the plan, and reads what stage "
                                    f"{stages[max(before)]} computes")
-            if stage is None and node in self.random:
+            if stage is None and node in self.random and node not in self.drawings:
                 raise UsageError(f"{where(node)} draws random numbers that are in no stage of the plan")
             self.stage[node] = stage
             if stage is None and node in self.changed.values():

@@ -33,19 +33,26 @@ def plan_data(plan, file, cluster=None, known=None):
     return data
 
 
-def check_fits(memory, planned, optimizer):
+def check_fits(memory, planned, optimizer, stage, trained, buckets):
     """Refuses an optimizer whose state does not fit beside what else a rank needs. `memory` is what the plan has of the
-    rank, `planned` its optimizer."""
+    rank, `planned` its optimizer. Within torch.autocast, a plan's parameters and gradients have half the bytes of the
+    module's, so those of the module count: of the GraphModule `stage`, of its (name, parameter) in `trained`, and what of
+    `buckets` travels in another type."""
     if memory is None or optimizer is None:
         return
     state = state_bytes(optimizer)
-    rest = sum(memory[part] for part in ("parameters", "gradients", "activations", "transfers", "workspace"))
-    if state is None or rest + state <= memory["capacity"]:
+    if state is None:
         return
-    kind = type(optimizer).__name__
+    held = {id(tensor): tensor.nbytes for tensor in (*stage.parameters(), *stage.buffers())}
+    gradients = sum(parameter.nbytes for _, parameter in trained) + sum(bucket.copied_bytes for bucket in buckets)
+    kept = sum(held.values()) + gradients + state
+    needs = kept + sum(memory[part] for part in ("activations", "transfers", "workspace"))
+    if needs <= memory["capacity"]:
+        return
+    counted = sum(memory[part] for part in ("parameters", "gradients", "optimizer"))
     raise PlanMismatch(
-        f"rank {memory['rank']} needs {rest + state} bytes of memory, and {memory['device']} has {memory['capacity']}: the "
-        f"plan counts {memory['optimizer']} bytes of state for {planned}, and {kind} keeps {state}\n"
+        f"rank {memory['rank']} needs {needs} bytes of memory, and {memory['device']} has {memory['capacity']}: the plan counts "
+        f"{counted} bytes of parameters, gradients and state for {planned}, and the job has {kept} with {type(optimizer).__name__}\n"
         "  hint: plan with the optimizer of the job, `training: {optimizer: ...}` of the cluster file")
 
 

@@ -60,9 +60,14 @@ def owned_of(trained, slices, rank):
     return found
 
 
+def treats_elements(optimizer):
+    """Whether an optimizer treats each element by itself, so that ranks may divide its state; None has no state."""
+    return optimizer is None or type(optimizer) in _ELEMENTWISE
+
+
 def divide(optimizer, trained, owned, slices, rank):
     """Gives an optimizer, which was made for the (name, parameter) in `trained`, what its rank owns of them instead."""
-    if type(optimizer) not in _ELEMENTWISE:
+    if not treats_elements(optimizer):
         kind = type(optimizer)
         raise UsageError(
             f"the plan divides the optimizer's state, and {kind.__module__}.{kind.__qualname__} may need all of a parameter at once: it is "

@@ -63,12 +63,12 @@ class _Search(threading.Thread):
     """Looks for the fastest plan for devices that are slower by `factors`, of those that compute with all of the running
     plan's devices."""
 
-    def __init__(self, running, training, file, cluster, factors):
+    def __init__(self, running, training, file, cluster, factors, without):
         super().__init__(name="agpcs-replan")
         self.factors, self.plan, self.error = factors, None, None
         slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
         options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
-                   "wire_type": running.wire_type, "loss": training["loss"]["kind"]}
+                   "wire_type": running.wire_type, "loss": training["loss"]["kind"], "without": without}
         stages = [stage.devices for stage in running.stages]
         self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
         self.start()
@@ -125,6 +125,7 @@ class Replanning:
             plan._command("check", [plan, "--model", file, "--cluster", self._cluster])
         self._steps = 0
         self.announced = False  #: whether rank 0 has told of another plan
+        self.may_divide = True  #: whether the optimizers of all ranks treat each element by itself
         self.runs(plan, data, {})
 
     def runs(self, plan, data, factors):
@@ -164,8 +165,16 @@ class Replanning:
             self._wanted, self._found = False, self._better(search)
         elif search is not None or self._wanted:
             self._wanted = False
-            self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors))
+            self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors),
+                                   self._left_out())
         return self._found is not None
+
+    def _left_out(self):
+        """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
+        that is not known: one whose ranks do not divide state may have been made so that they do not."""
+        divides = any(group.parts for group in self._running.groups)
+        known = (() if divides else ("state",)) if self._running.without is None else self._running.without
+        return known if self.may_divide else tuple({*known, "state"})
 
     def _better(self, search):
         """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the

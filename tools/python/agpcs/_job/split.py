@@ -33,7 +33,8 @@ class Stage(typing.NamedTuple):
     parameters: tuple[str, ...]  #: names in the module, those that do not train included
     buffers: tuple[str, ...]  #: names in the module of buffers that it reads or changes
     changed: dict[str, str]  #: buffers that its forward pass changes: name in `module` -> name in the user's module
-    module: torch.fx.GraphModule | None  #: of the number of samples, `inputs`, `received`; gives (`sent`, outputs)
+    masks: tuple[str, ...]  #: names of nodes whose masks follow the sample
+    module: torch.fx.GraphModule | None  #: of the number of samples, rows of `masks`, `inputs`, `received`; gives (`sent`, outputs)
 
 
 def split(graph, stages, own):
@@ -122,12 +123,15 @@ def _stage(graph, s, needed, received, sent, build):
                  tuple(graph.parameters[node.name] for node in places if node.name in graph.parameters),
                  tuple(graph.buffers[node.name] for node in places if node.name in graph.buffers),
                  {node.name: graph.buffers[node.name] for node in places if node in graph.changed},
+                 tuple(node.name for node in nodes if node in graph.drawings),
                  _module(graph, s, nodes, inputs, received, sent) if build else None)
 
 
 def _module(graph, s, nodes, inputs, received, sent):
     root, result, copies = torch.nn.Module(), torch.fx.Graph(), {}
     samples = result.placeholder("samples")
+    drawn = [node for node in nodes if node in graph.drawings]
+    masks = result.placeholder("masks") if drawn else None
     for node in [graph.inputs[i] for i in inputs] + received:
         copies[node] = result.placeholder(node.name)
     for node in nodes:
@@ -144,6 +148,11 @@ def _module(graph, s, nodes, inputs, received, sent):
             copies[node] = result.call_function(_extent_of, (samples, fixed, per_sample))
         else:
             copies[node] = result.node_copy(node, copies.__getitem__)
+            if node in graph.drawings:
+                function, axis = graph.drawings[node]
+                with result.inserting_before(copies[node]):
+                    rows = result.call_function(torch.select, (masks, 1, drawn.index(node)))
+                copies[node].target, copies[node].args = function, (rows, axis, *copies[node].args)
             copies[node].meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
             copies[node].meta[NODE] = node.name
     outputs = ()

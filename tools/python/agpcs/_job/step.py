@@ -35,6 +35,11 @@ class Bucket:
         """Of its gradients, as they travel."""
         return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
 
+    @property
+    def copied_bytes(self):
+        """Of its gradients, while they travel in another type than their own."""
+        return self.bytes if self._group is not None and any(self._wire_type not in (None, p.dtype) for p in self.parameters) else 0
+
     def _travelling(self, gradients):
         """One after the other, as they travel."""
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
@@ -124,16 +129,15 @@ class _Gathering:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, role, stage, buckets, loss_of, update, autocast, compiled, watch, trace):
+    def __init__(self, role, stage, buckets, loss_of, update, autocast, masks, compiled, watch, trace):
         self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
         self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
         self._replica = role.shares.ranks[role.number].index(role.rank)
-        self._loss_of, self._updating, self._autocast = loss_of, update, autocast
+        self._loss_of, self._updating, self._autocast, self._masks = loss_of, update, autocast, masks
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
-        self._forward_of = stage.module if compiled is False else torch.compile(
-            stage.module, **({} if compiled is True else compiled))
+        self._forward_of = stage.module if compiled is False else torch.compile(stage.module, **self._compiling(compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # The lines that reduce, by bucket, in the program's order.
         self._lines = {word.partition(":")[2]: word for word, _ in self._program
@@ -143,6 +147,12 @@ class Player:
         self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
                        for bucket in (buckets if self._order else ()) for parameter in bucket.parameters]
+
+    def _compiling(self, options):
+        """The arguments of torch.compile. Where micro-batches differ, one graph takes them all from the beginning: a pass that is
+        computed again by another graph than the first time would not fit what was kept of that."""
+        sizes = {end - begin for begin, end in map(self._rows, range(self._shares.micro_batches))}
+        return {**({"dynamic": True} if len(sizes) > 1 else {}), **({} if options is True else options)}
 
     def close(self):
         """Leaves the parameters as they were before."""
@@ -198,10 +208,11 @@ class Player:
     def _forward(self, word, k):
         k = int(k)
         begin, end = self._rows(k)
+        masks = [self._masks.rows(self._stage.masks, begin, end)] if self._stage.masks else []
         inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
         received = [self._take(value, k) for value in self._stage.received]
         with self._autocast():
-            values, outputs = self._computed(end - begin, *inputs, *received)
+            values, outputs = self._computed(end - begin, *masks, *inputs, *received)
             loss = None if self._loss_of is None else self._loss_of(outputs, begin, end)
         self._sent[k] = dict(zip(self._stage.sent, values))
         if loss is not None:
