@@ -9,13 +9,21 @@ Two ranks of this machine over Gloo, one thread each; 32 samples; in two stages 
 tokens, or a CNN of six convolutions, of 3x16x16 pixels (`--model cnn`, width 32 suits it). The rounds take both ways in
 turns. The table has medians of the rounds: milliseconds of a step, processor milliseconds of both ranks in it, and the
 ratio with its 95% interval by bootstrap. At first, one step of each way from the same parameters must give the same
-gradients. The last line says which share of a step, in the median, Job spends outside of kernels and communication: the
-stage's passes, the loss, the optimizer's step, calls of torch.distributed and waits. Run it with PyPI's PyTorch (2.6 or
-newer) and the package on PYTHONPATH.
+gradients.
+
+The last lines say what Job itself costs, of each rank, in two ways. "Beside a plain loop": steps of Job and of a loop
+written by hand take turns, one by one; the share is that of the processor time of Job's step by which it exceeds the
+loop's. The loop calls the user's own modules, with the messages that the plan has, and does nothing else. "Outside of
+calls": the share of Job's step, by the clock, outside of the stage's passes, the loss, the optimizer's step, calls of
+torch.distributed and waits.
+
+Run it with PyPI's PyTorch (2.6 or newer) and the package on PYTHONPATH.
 """
 
 import argparse
+import collections
 import contextlib
+import ctypes
 import io
 import pathlib
 import statistics
@@ -54,6 +62,10 @@ class Encoder(nn.Module):
             x = layer(x)
         return self.head(x.mean(1))
 
+    def halves(self):
+        """The stages of the plan, as functions of this module."""
+        return nn.Sequential(self.table, *self.layers[:2]), lambda x: self.head(self.layers[3](self.layers[2](x)).mean(1))
+
     @staticmethod
     def samples(generator):
         return torch.randint(0, WORDS, (BATCH, TOKENS), generator=generator)
@@ -69,6 +81,10 @@ class Cnn(nn.Module):
 
     def forward(self, x):
         return self.head(self.layers(x).mean((2, 3)))
+
+    def halves(self):
+        """The stages of the plan, as functions of this module."""
+        return self.layers[:9], lambda x: self.head(self.layers[9:](x).mean((2, 3)))
 
     @staticmethod
     def samples(generator):
@@ -88,6 +104,53 @@ class Part(nn.Module):
     def forward(self, x):
         values, outputs = self.stage(x.shape[0], x)
         return (*values, *outputs)[0]
+
+
+class Plain:
+    """Steps of one of two stages, `half`, as one writes them by hand. Like the plan, the first is one micro-batch ahead."""
+
+    def __init__(self, half, optimizer, rank, micro_batches, shape):
+        self._half, self._optimizer, self._count = half, optimizer, micro_batches
+        self._shape = shape  # of what is sent
+        self.step = self._first if rank == 0 else self._second
+        self._to_second, self._to_first = dist.new_group([0, 1]), dist.new_group([0, 1])
+
+    def _first(self, batch):
+        self._optimizer.zero_grad()
+        under_way = collections.deque()
+        for inputs in (*batch[0].chunk(self._count), None):
+            if inputs is not None:
+                output = self._half(inputs)
+                sent = dist.isend(output.detach(), 1, group=self._to_second)
+                gradient = torch.empty_like(output)
+                under_way.append((output, sent, gradient, dist.irecv(gradient, 1, group=self._to_first)))
+            if len(under_way) == 2 or inputs is None:
+                output, sent, gradient, received = under_way.popleft()
+                received.wait()
+                output.backward(gradient)
+                sent.wait()
+        self._optimizer.step()
+
+    def _second(self, batch):
+        self._optimizer.zero_grad()
+        losses, sent = [], []
+        x, received = self._received()
+        for target in batch[1].chunk(self._count):
+            received.wait()
+            loss = nn.functional.cross_entropy(self._half(x.requires_grad_()), target) / self._count
+            losses.append(loss.detach())
+            following = self._received() if len(losses) < self._count else (None, None)
+            loss.backward()
+            sent.append((dist.isend(x.grad, 0, group=self._to_first), x))
+            x, received = following
+        self._optimizer.step()
+        for work, _ in sent:
+            work.wait()
+        return sum(losses)
+
+    def _received(self):
+        x = torch.empty(self._shape)
+        return x, dist.irecv(x, 0, group=self._to_second)
 
 
 class Outside:
@@ -110,7 +173,7 @@ class Outside:
 
     def around(self, job):
         stack = contextlib.ExitStack()
-        for owner, name in ((job._player, "_forward_of"), (job, "_loss_fn"), (job.optimizer, "step"),
+        for owner, name in ((job._player, "_forward_of"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
                             (torch.autograd, "backward"), (links.Works, "wait"), (job_step.Bucket, "wait"), (dist, "isend"),
                             (dist, "irecv"), (dist, "all_reduce")):
             stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))
@@ -133,9 +196,20 @@ def plan_of(name, width, micro_batches):
     return agpcs.plan(file.getvalue(), cases.CLUSTER, layout="local/0|local/1", micro_batches=micro_batches, bound=False)
 
 
+def keep_memory():
+    """Lets this process keep the memory that it frees. What glibc gives back is chance, and its page faults are up to a tenth
+    of a step of any way."""
+    libc = ctypes.CDLL(None)
+    for option, value in ((-1, 1 << 30), (-3, 1 << 25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, at its most
+        if libc.mallopt(option, value) != 1:
+            raise OSError(f"mallopt({option}, {value}) was refused")
+
+
 def seconds_by_way(rank, name, width, plan, rounds, steps):
-    """(by way the seconds and processor seconds of a step in each round, the share of a step that is Job's own)."""
-    job = agpcs.torch.Job(model_of(name, width), plan, nn.functional.cross_entropy,
+    """(by way the seconds and processor seconds of a step in each round; Job's own shares, as lists of steps)."""
+    keep_memory()
+    model = model_of(name, width)
+    job = agpcs.torch.Job(model, plan, nn.functional.cross_entropy,
                           lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), batch_of(name, 0))
     module = job._player._stage.module  # the job's own stage, with its parameters
     schedule = Schedule1F1B(PipelineStage(Part(module), rank, 2, torch.device("cpu")), plan.micro_batches,
@@ -149,7 +223,9 @@ def seconds_by_way(rank, name, width, plan, rounds, steps):
             schedule.step(target=batch[1], losses=[])
         job.optimizer.step()
 
-    ways = {"agpcs.torch.Job": job.step, "torch.distributed.pipelining": torch_step}
+    value = (job._player._stage.sent or job._player._stage.received)[0]
+    plain = Plain(model.halves()[rank], job.optimizer, rank, plan.micro_batches, (BATCH // plan.micro_batches, *value.shape))
+    ways = {"agpcs.torch.Job": job.step, "torch.distributed.pipelining": torch_step, "plain loop": plain.step}
     gradients = {}
     kept = [parameter.detach().clone() for parameter in module.parameters()]
     for way, step in ways.items():
@@ -158,8 +234,9 @@ def seconds_by_way(rank, name, width, plan, rounds, steps):
         with torch.no_grad():
             for parameter, value in zip(module.parameters(), kept):
                 parameter.copy_(value)
-    for a, b in zip(*gradients.values()):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    for way in list(ways)[1:]:
+        for a, b in zip(gradients["agpcs.torch.Job"], gradients[way]):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
     taken = {way: [] for way in ways}
     for step in ways.values():
         for i in range(3):
@@ -172,14 +249,34 @@ def seconds_by_way(rank, name, width, plan, rounds, steps):
             for batch in batches:
                 step(batch)
             taken[way].append(((time.perf_counter() - begin) / steps, (time.process_time() - used) / steps))
-    outside, own = Outside(), []
+    return taken, (shares_beside(job, plain, name, rounds * steps), shares_outside(job, name, rounds * steps))
+
+
+def shares_beside(job, plain, name, steps):
+    """By step, the share of Job's processor time that exceeds the plain loop's."""
+    shares = []
+    for i in range(steps):
+        batch, used = batch_of(name, i), []
+        for step in (job.step, plain.step) if i % 2 else (plain.step, job.step):
+            dist.barrier()
+            begin = time.process_time()
+            step(batch)
+            used.append(time.process_time() - begin)
+        own, without = used if i % 2 else reversed(used)
+        shares.append(1 - without / own)
+    return shares
+
+
+def shares_outside(job, name, steps):
+    """By step, the share of Job's step outside of calls that are not its own."""
+    outside, shares = Outside(), []
     with outside.around(job):
-        for i in range(rounds * steps):
+        for i in range(steps):
             batch = batch_of(name, i)
             outside.seconds, begin = 0.0, time.perf_counter()
             job.step(batch)
-            own.append(1 - outside.seconds / (time.perf_counter() - begin))
-    return taken, statistics.median(own)
+            shares.append(1 - outside.seconds / (time.perf_counter() - begin))
+    return shares
 
 
 def main():
@@ -201,11 +298,14 @@ def main():
         wall[way] = [max(seconds for seconds, _ in of_ranks) for of_ranks in zip(*(taken[way] for taken in by_rank))]
         used[way] = [sum(seconds for _, seconds in of_ranks) for of_ranks in zip(*(taken[way] for taken in by_rank))]
         print(f"| {way} | {1e3 * statistics.median(wall[way]):.1f} | {1e3 * statistics.median(used[way]):.1f} |")
-    for what, seconds in (("ms", wall), ("processor ms", used)):
-        ratios = [a / b for a, b in zip(*seconds.values())]
-        low, high = interval(ratios)
-        print(f"{what}: {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})")
-    print(f"Job's own share of a step on ranks 0 and 1: {shares[0]:.1%}, {shares[1]:.1%}")
+    for other in list(wall)[1:]:
+        for what, seconds in (("ms", wall), ("processor ms", used)):
+            ratios = [a / b for a, b in zip(seconds["agpcs.torch.Job"], seconds[other])]
+            low, high = interval(ratios)
+            print(f"{what}, Job to {other}: {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})")
+    for way, of_ranks in zip(("beside a plain loop", "outside of calls"), zip(*shares)):
+        said = "; ".join("{:.1%} ({:.1%} to {:.1%})".format(statistics.median(shares), *interval(shares)) for shares in of_ranks)
+        print(f"Job's own share {way}, ranks 0 and 1: {said}")
 
 
 if __name__ == "__main__":

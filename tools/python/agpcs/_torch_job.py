@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree
 
 from agpcs import _torch_export
 from agpcs._errors import Error, PlanMismatch, UsageError
@@ -174,7 +175,7 @@ class Job:
         self._state = ModuleState(self._model, {**self._unused, **role.owners}, self._device)
         self._state.release(role.released())
         graph.program.state_dict.clear()  # it has the whole module's
-        self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
+        self._inputs = [node and _Input(node) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         optimizer = together("begin", lambda: self._made_optimizer(role, own, data))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
@@ -216,7 +217,7 @@ class Job:
         inputs, targets = inputs_and_targets(batch)
         flat = self._checked(inputs)
         self._mean_loss.begin(targets)
-        taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
+        taken = [(flat[i].to(self._device), self._inputs[i].batched) for i in self._wanted]
         begin = time.perf_counter()
         with self._keeper.naming():
             loss = self._player.step(taken)
@@ -244,19 +245,17 @@ class Job:
         return torch.autocast(self._device.type, self._type)
 
     def _checked(self, inputs):
-        from torch.utils import _pytree
         flat, spec = _pytree.tree_flatten((inputs, {}))
         if spec != self._spec:
             raise UsageError(f"the batch has other inputs than sample_batch: {len(flat)} instead of {len(self._inputs)}")
-        for number, (given, (node, of_samples)) in enumerate(zip(flat, self._inputs)):
-            if node is None:
+        for number, (given, known) in enumerate(zip(flat, self._inputs)):
+            if known is None:
                 continue
-            known = node.meta["val"]
-            if of_samples and given.shape[:1] != (self.plan.batch,):
+            if known.batched and given.shape[:1] != (self.plan.batch,):
                 raise PlanMismatch(f"input {number} has {given.shape[0] if given.dim() else 'no'} samples; the plan's batch "
                                    f"has {self.plan.batch}\n  hint: every rank gives the whole batch (drop_last=True)")
-            if given.dtype != known.dtype or given.shape[of_samples:] != tuple(known.shape[of_samples:]):
-                raise PlanMismatch(f"input {number} is {described(given)}, and in sample_batch it was {described(known)}")
+            if given.dtype != known.dtype or given.shape[known.batched:] != known.shape:
+                raise PlanMismatch(f"input {number} is {described(given)}, and in sample_batch it was {described(known.example)}")
         return flat
 
     def switch(self, plan: Plan | Path) -> None:
@@ -364,6 +363,14 @@ class Job:
         to go on until a `load` has succeeded."""
         with self._keeper.naming():
             return self._checkpoints.load(os.path.abspath(path))
+
+
+class _Input:
+    """What a step's input has to be like, by its node in the graph."""
+
+    def __init__(self, node):
+        self.example, self.batched = node.meta["val"], batched(node)
+        self.dtype, self.shape = self.example.dtype, tuple(self.example.shape[self.batched:])  #: without the samples
 
 
 class _Exported(typing.NamedTuple):

@@ -9,6 +9,7 @@ waits for another one that goes elsewhere.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import typing
 
@@ -76,24 +77,19 @@ class Cut:
 
 
 class Works:
-    """Messages or a reduction under way, and the tensors that must live until they have ended."""
+    """Messages or a reduction under way: (work, the tensor that must live until it has ended)."""
 
-    def __init__(self):
-        self._works, self._tensors = [], []
-
-    def add(self, work, tensor):
-        self._works.append(work)
-        self._tensors.append(tensor)
+    def __init__(self, pairs):
+        self._pairs = pairs
 
     def wait(self):
-        for work in self._works:
+        for work, _ in self._pairs:
             work.wait()
-        self._works.clear()
-        self._tensors.clear()
+        self._pairs.clear()
 
 
 class Links:
-    """The messages of one rank."""
+    """The messages of one rank. What is known of them before a step is prepared: the rows, the peers, the groups."""
 
     def __init__(self, rank, cuts, shares, device):
         self._rank, self._shares, self.device = rank, shares, device
@@ -106,58 +102,96 @@ class Links:
     def _own(self, stage, k):
         return self._shares.rows(stage, k)[self._shares.ranks[stage].index(self._rank)]
 
-    def _send(self, works, tensor, peer):
-        works.add(dist.isend(tensor, peer, group=self._groups[self._rank, peer]), tensor)
-
-    def _receive(self, works, tensor, peer):
-        works.add(dist.irecv(tensor, peer, group=self._groups[peer, self._rank]), tensor)
-
     def _empty(self, value, rows):
+        """A function that makes a tensor of a value's rows."""
         shape = (rows[1] - rows[0], *value.shape) if value.batched else value.shape
-        return torch.empty(shape, dtype=value.dtype, device=self.device)
+        return functools.partial(torch.empty, shape, dtype=value.dtype, device=self.device)
 
-    def send(self, cut, k, tensors):
-        """Sends this rank's rows of the cut's values. `tensors` are the values, in the cut's order."""
-        works, own = Works(), self._own(cut.source, k)
-        tensors = [tensor.detach().contiguous() for tensor in tensors]
+    def _parts(self, cut, k, back):
+        """By number of a value, the _Parts of this rank's messages of a cut, or of the gradients that go `back`."""
+        found = {}
         for message in cut.messages(k):
-            if message.producer == self._rank:
-                self._send(works, _rows(tensors[message.value], message, own), message.consumer)
-        return works
-
-    def receive(self, cut, k):
-        """Returns (works, tensors): the values, in the cut's order, which are there when the works have ended."""
-        works, own = Works(), self._own(cut.target, k)
-        tensors = [self._empty(value, own) for value in cut.values]
-        for message in cut.messages(k):
-            if message.consumer == self._rank:
-                self._receive(works, _rows(tensors[message.value], message, own), message.producer)
-        return works, tensors
-
-    def send_gradients(self, cut, k, gradients):
-        """Sends back the gradients of what `receive` gave. None is no gradient: zeros are sent."""
-        works, own = Works(), self._own(cut.target, k)
-        for message in cut.messages(k):
-            value = cut.values[message.value]
-            if message.consumer == self._rank and value.gradient:
-                gradient = gradients[message.value]
-                gradient = self._empty(value, own).zero_() if gradient is None else gradient.contiguous()
-                self._send(works, _rows(gradient, message, own), message.producer)
-        return works
-
-    def receive_gradients(self, cut, k):
-        """Returns (works, parts): for each value of the cut a list of tensors, whose sum is its gradient from there."""
-        works, own, parts = Works(), self._own(cut.source, k), [[] for _ in cut.values]
-        for message in cut.messages(k):
-            value, of_value = cut.values[message.value], parts[message.value]
-            if message.producer != self._rank or not value.gradient:
+            if self._rank not in (message.producer, message.consumer) or back and not cut.values[message.value].gradient:
                 continue
-            if not of_value or not value.batched:
-                of_value.append(self._empty(value, own))
-            self._receive(works, _rows(of_value[-1], message, own), message.consumer)
-        return works, parts
+            source = message.producer == self._rank
+            peer = message.consumer if source else message.producer
+            own = self._own(cut.source if source else cut.target, k)
+            whole = message.begin < 0 or (message.begin, message.end) == own
+            rows = None if whole else slice(message.begin - own[0], message.end - own[0])
+            group = self._groups[(self._rank, peer) if source != back else (peer, self._rank)]
+            found.setdefault(message.value, []).append(_Part(rows, peer, group))
+        return found
+
+    def sender(self, cut, k):
+        """A function that gets the cut's values, in order, sends this rank's rows of them, and returns the works."""
+        parts = self._parts(cut, k, back=False)
+
+        def send(tensors):
+            pairs = []
+            for number, of_value in parts.items():
+                tensor = tensors[number].detach().contiguous()
+                pairs += [part.send(tensor) for part in of_value]
+            return Works(pairs)
+
+        return send
+
+    def receiver(self, cut, k):
+        """A function that returns (works, tensors): the values, in the cut's order, which are there when the works have
+        ended."""
+        own, parts = self._own(cut.target, k), self._parts(cut, k, back=False)
+        makers = [self._empty(value, own) for value in cut.values]
+
+        def receive():
+            tensors = [empty() for empty in makers]
+            return Works([part.receive(tensors[number]) for number, of_value in parts.items() for part in of_value]), tensors
+
+        return receive
+
+    def gradient_sender(self, cut, k):
+        """A function that gets the gradients of what `receiver` gave, sends them back, and returns the works. None is no
+        gradient: zeros are sent."""
+        own, parts = self._own(cut.target, k), self._parts(cut, k, back=True)
+        makers = [self._empty(value, own) for value in cut.values]
+
+        def send(gradients):
+            pairs = []
+            for number, of_value in parts.items():
+                gradient = gradients[number]
+                gradient = makers[number]().zero_() if gradient is None else gradient.contiguous()
+                pairs += [part.send(gradient) for part in of_value]
+            return Works(pairs)
+
+        return send
+
+    def gradient_receiver(self, cut, k):
+        """A function that returns (works, sums): by value of the cut a list of tensors, whose sum is its gradient from
+        there."""
+        own, parts = self._own(cut.source, k), self._parts(cut, k, back=True)
+        makers = [self._empty(value, own) for value in cut.values]
+
+        def receive():
+            pairs, sums = [], [[] for _ in makers]
+            for number, of_value in parts.items():
+                for part in of_value:
+                    if not sums[number] or not cut.values[number].batched:
+                        sums[number].append(makers[number]())
+                    pairs.append(part.receive(sums[number][-1]))
+            return Works(pairs), sums
+
+        return receive
 
 
-def _rows(tensor, message, own):
+class _Part(typing.NamedTuple):
     """The part of a replica's tensor that a message carries."""
-    return tensor if message.begin < 0 else tensor[message.begin - own[0]:message.end - own[0]]
+
+    rows: slice | None  #: None: all
+    peer: int
+    group: dist.ProcessGroup
+
+    def send(self, tensor):
+        tensor = tensor if self.rows is None else tensor[self.rows]
+        return dist.isend(tensor, self.peer, group=self.group), tensor
+
+    def receive(self, tensor):
+        tensor = tensor if self.rows is None else tensor[self.rows]
+        return dist.irecv(tensor, self.peer, group=self.group), tensor

@@ -6,8 +6,11 @@ from __future__ import annotations
 import warnings
 
 import torch
+from torch.utils import _pytree
 
 from agpcs._errors import PlanMismatch, UsageError
+
+_LEAF = _pytree.tree_flatten(0)[1]
 
 
 class MeanLoss:
@@ -21,14 +24,17 @@ class MeanLoss:
 
     def begin(self, targets):
         """Takes the targets of a step's batch. Refuses, on every rank, those of another form."""
-        from torch.utils import _pytree
-        leaves = _pytree.tree_leaves(targets)
+        leaves, self._form = _pytree.tree_flatten(targets)
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (self._batch,):
                 raise PlanMismatch(f"the targets have {described(leaf)}; the plan's batch has {self._batch} samples\n"
                                    "  hint: every rank gives the whole batch (drop_last=True)")
-        self._targets = targets
-        self._weights = [1] * self._batch if self._ignored is None else self._counts(leaves)  # of rows
+        self._targets = leaves
+        self._weights = None if self._ignored is None else self._counts(leaves)  # of rows; None: 1
+        self._total = self._weight(0, self._batch)
+
+    def _weight(self, begin, end):
+        return end - begin if self._weights is None else sum(self._weights[begin:end])
 
     def _counts(self, leaves):
         """The numbers of labels that count, by sample."""
@@ -47,19 +53,20 @@ class MeanLoss:
 
     def part(self, outputs, begin, end):
         """What the rows from `begin` to `end` add to the batch's loss; `outputs` are theirs."""
-        weight = sum(self._weights[begin:end])
+        weight = self._weight(begin, end)
         if weight == 0:  # the mean of no label is no number
             return sum(tensor.sum() * 0 for tensor in outputs if tensor.is_floating_point())
         loss = self._mean(outputs, begin, end)
         if not self._checked and end - begin > 1:
             self._checked = True
             self._check(loss.detach(), outputs, begin, end)
-        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * (weight / sum(self._weights))
+        if loss.dtype in (torch.float16, torch.bfloat16):
+            loss = loss.float()
+        return loss * (weight / self._total)
 
     def _mean(self, outputs, begin, end):
-        from torch.utils import _pytree
-        part = _pytree.tree_map(lambda x: x[begin:end].to(self._device) if isinstance(x, torch.Tensor) else x, self._targets)
-        loss = self._loss_fn(_pytree.tree_unflatten(list(outputs), self._spec), part)
+        part = [leaf[begin:end].to(self._device) for leaf in self._targets]
+        loss = self._loss_fn(_tree(outputs, self._spec), _tree(part, self._form))
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise UsageError(f"loss_fn returned {described(loss)}, not one number\n"
                              "  hint: the mean loss over the samples that it gets")
@@ -72,16 +79,20 @@ class MeanLoss:
             return
         middle, whole = (begin + end) // 2, 0.0
         for first, last in ((begin, middle), (middle, end)):
-            weight = sum(self._weights[first:last])
+            weight = self._weight(first, last)
             if weight > 0:
                 rows = [tensor[first - begin:last - begin] for tensor in outputs]
                 whole = whole + self._mean(rows, first, last).float() * weight
-        whole, loss = float(whole) / sum(self._weights[begin:end]), float(loss)
+        whole, loss = float(whole) / self._weight(begin, end), float(loss)
         coarse = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in outputs)
         if abs(whole - loss) > (3e-2 if coarse else 1e-3) * max(abs(whole), abs(loss)):
             what = "samples" if self._ignored is None else f"labels that are not {self._ignored}"
             warnings.warn(f"loss_fn gives {loss:.6g} for {end - begin} samples, and {whole:.6g} is the mean of what it gives "
                           f"for their halves: steps are not those of one process\n  hint: the mean over the {what}", stacklevel=2)
+
+
+def _tree(leaves, spec):
+    return leaves[0] if spec == _LEAF else _pytree.tree_unflatten(list(leaves), spec)
 
 
 def described(value):

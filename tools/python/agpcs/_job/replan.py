@@ -34,9 +34,7 @@ class JobWatch(Watch):
     def __init__(self, plan, device, tell, replanning):
         self._replanning = replanning
         super().__init__(plan, device, None, tell)
-
-    def mark(self):
-        return self._clock.mark()
+        self.mark = self._clock.mark
 
     def computed(self, begin):
         """Notes that a pass which began at the mark `begin` is over."""

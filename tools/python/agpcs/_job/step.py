@@ -61,7 +61,11 @@ class Bucket:
             work.wait()
         parts = self._flat.split([parameter.numel() for parameter in self._held])
         for parameter, part in zip(self._held, parts):
-            parameter.grad.copy_(part.view_as(parameter))
+            gradient = part.view_as(parameter)
+            if gradient.dtype == parameter.grad.dtype and parameter.grad.is_contiguous():
+                parameter.grad = gradient
+            else:  # it has a layout or type of its own
+                parameter.grad.copy_(gradient)
         self._held, self._flat, self._works = [], None, []
 
 
@@ -126,32 +130,55 @@ class _Gathering:
                 parameter.copy_(values.view_as(parameter))
 
 
+class _MicroBatch:
+    """The rows of a micro-batch that this rank has in the batch, and the tensors that its lines hand on to each other."""
+
+    __slots__ = ("begin", "end", "gradients", "loss", "received", "sent")
+
+    def __init__(self, begin, end):
+        self.begin, self.end = begin, end
+
+    def clear(self, stage):
+        self.received = [None] * len(stage.received)  # by number of the value; after the backward pass, their gradients
+        self.sent, self.loss = (), None
+        self.gradients = [[] for _ in stage.sent]  # by number of the value: tensors whose sum is its gradient
+
+
 class Player:
-    """Plays the program of a rank. Needs all ranks to call `step` alike."""
+    """Plays the program of a rank. Needs all ranks to call `step` alike.
+
+    All that is known of a line before a step is prepared once, so that a step calls one function after the other.
+    """
 
     def __init__(self, role, stage, buckets, loss_of, update, autocast, masks, compiled, watch, trace):
-        self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
-        self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
-        self._replica = role.shares.ranks[role.number].index(role.rank)
+        self._stage, self._number, self._recompute = stage, role.number, role.recomputes
+        self._cuts, self._links = {cut.name: cut for cut in role.cuts}, role.links
         self._loss_of, self._updating, self._autocast, self._masks = loss_of, update, autocast, masks
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
+        self._parameters = list(stage.module.parameters())
+        self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
+        self._differentiable = [number for number, value in enumerate(stage.received) if value.gradient]
+        replica = role.shares.ranks[role.number].index(role.rank)
+        self._micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(role.number, k)[replica]))
+                               for k, first in enumerate(role.shares.begins[:-1])]
         self._forward_of = stage.module if compiled is False else torch.compile(stage.module, **self._compiling(compiled))
+        program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # The lines that reduce, by bucket, in the program's order.
-        self._lines = {word.partition(":")[2]: word for word, _ in self._program
-                       if word.startswith(("all_reduce:", "reduce_scatter:"))}
-        self._order = list(self._lines)
-        self._last_backward = max((i for i, (word, _) in enumerate(self._program) if word.startswith("backward:")), default=-1)
-        self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
+        self._reducing_lines = {word.partition(":")[2]: word for word, _ in program
+                                if word.startswith(("all_reduce:", "reduce_scatter:"))}
+        self._order = list(self._reducing_lines)
+        self._last_backward = next((word for word, _ in reversed(program) if word.startswith("backward:")), None)
+        self._lines, self._left = self._prepared(program)
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
                        for bucket in (buckets if self._order else ()) for parameter in bucket.parameters]
 
     def _compiling(self, options):
         """The arguments of torch.compile. Where micro-batches differ, one graph takes them all from the beginning: a pass that is
         computed again by another graph than the first time would not fit what was kept of that."""
-        sizes = {end - begin for begin, end in map(self._rows, range(self._shares.micro_batches))}
+        sizes = {own.end - own.begin for own in self._micro_batches}
         return {**({"dynamic": True} if len(sizes) > 1 else {}), **({} if options is True else options)}
 
     def close(self):
@@ -162,62 +189,93 @@ class Player:
     def step(self, inputs):
         """Makes a step of the whole batch. Returns its loss, the same on every rank."""
         self._inputs = inputs
-        self._works = {"send": {}, "recv": {}, "collective": {}}  # by stream and word, those that nothing has waited for
-        self._received, self._gradients, self._sent = {}, {}, {}
-        self._losses, self._loss, self._begun, self._armed, self._reductions, self._reducing = {}, None, 0, False, [], {}
-        for parameter in self._stage.module.parameters():
+        self._loss, self._ready_buckets, self._armed, self._reductions, self._reducing = None, 0, False, [], {}
+        for micro_batch in self._micro_batches:
+            micro_batch.clear(self._stage)
+        for parameter in self._parameters:
             parameter.grad = None
-        for i, (word, after) in enumerate(self._program):
-            self._armed = i == self._last_backward and bool(self._order)
-            if self._armed:
-                for bucket in self._buckets.values():
-                    bucket.missing = len(bucket.parameters)
+        works = [None] * len(self._lines)  # by line, those that nothing has waited for
+        for i, (before, run, after) in enumerate(self._lines):
+            for other in before:
+                works[other].wait()
+                works[other] = None
+            works[i] = run()
             for other in after:
-                self._wait(other)
-            what, *of = word.split(":")
-            begin = self._watch.mark() if what in self._computing else None
-            self._line_begun = None if self._trace is None else self._trace.mark()
-            getattr(self, f"_{what}")(word, *of)
-            if begin is not None:
-                self._watch.computed(begin)
-            if self._trace is not None and what not in _STREAMS:
-                self._trace.noted(word, self._line_begun)
-        for stream in self._works.values():
-            for works in stream.values():
-                works.wait()
+                works[other].wait()
+                works[other] = None
+        for other in self._left:
+            works[other].wait()
         if self._watch is not None:
             self._watch.step(self._reductions)
         if self._trace is not None:
             self._trace.end_step()
         return self._loss
 
-    def _begin(self, word, works):
-        if self._trace is not None:
-            works = self._trace.begun(word, works, self._line_begun)
-        self._works[_STREAMS[word.partition(":")[0]]][word] = works
+    def _is_own(self, word):
+        """Whether a line does anything here: messages of a cut without values do not."""
+        what, _, of = word.partition(":")
+        return _STREAMS.get(what) not in ("send", "recv") or of.partition(":")[0] in self._cuts
 
-    def _wait(self, word):
-        stream = self._works.get(_STREAMS.get(word.partition(":")[0]), ())
-        while word in stream:
-            stream.pop(next(iter(stream))).wait()
+    def _prepared(self, program):
+        """([(lines for whose works it waits, function, those for which it waits afterwards)], those for which none does)."""
+        streams = {"send": {}, "recv": {}, "collective": {}}  # word -> line, of those for which none has waited yet
+        lines = []
 
-    def _rows(self, k):
-        begin, end = self._shares.rows(self._number, k)[self._replica]
-        return begin + self._shares.begins[k], end + self._shares.begins[k]
+        def waited(words):
+            found = []
+            for word in words:
+                stream = streams.get(_STREAMS.get(word.partition(":")[0]), {})
+                while word in stream:
+                    found.append(stream.pop(next(iter(stream))))
+            return found
 
-    def _forward(self, word, k):
-        k = int(k)
-        begin, end = self._rows(k)
+        for i, (word, after) in enumerate(program):
+            what, *of = word.split(":")
+            before, arrived = waited(after), []
+            run = self._noted(word, what, getattr(self, f"_{what}")(*of))
+            if what == "backward":  # the gradients of what it sent are here, so it has arrived
+                arrived = waited(f"send:{cut.name}:{of[0]}" for cut in self._cuts.values()
+                                 if cut.source == self._number and any(value.gradient for value in cut.values))
+            if what in _STREAMS:
+                streams[_STREAMS[what]][word] = i
+            lines.append((before, run, arrived))
+        return lines, [i for stream in streams.values() for i in stream.values()]
+
+    def _noted(self, word, what, run):
+        """What runs a line, and lets watch and trace know of it as far as they want to."""
+        watch, trace = self._watch, self._trace
+
+        def watched():
+            begin = watch.mark()
+            run()
+            watch.computed(begin)
+
+        def traced():
+            begin = trace.mark()
+            works = noted()
+            if what in _STREAMS:
+                return trace.begun(word, works, begin)
+            return trace.noted(word, begin)
+
+        noted = watched if what in self._computing else run
+        return noted if trace is None or what in ("all_reduce", "reduce_scatter") else traced
+
+    def _forward(self, k):
+        return functools.partial(self._pass_forward, self._micro_batches[int(k)])
+
+    def _pass_forward(self, own):
+        begin, end = own.begin, own.end
         masks = [self._masks.rows(self._stage.masks, begin, end)] if self._stage.masks else []
         inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
-        received = [self._take(value, k) for value in self._stage.received]
+        for number in self._differentiable:
+            own.received[number].requires_grad_()
         with self._autocast():
-            values, outputs = self._computed(end - begin, *masks, *inputs, *received)
-            loss = None if self._loss_of is None else self._loss_of(outputs, begin, end)
-        self._sent[k] = dict(zip(self._stage.sent, values))
-        if loss is not None:
-            self._losses[k] = self._updating.scaled(loss)
-            self._loss = loss.detach() + (0 if self._loss is None else self._loss)
+            own.sent, outputs = self._computed(end - begin, *masks, *inputs, *own.received)
+            if self._loss_of is None:
+                return
+            loss = self._loss_of(outputs, begin, end)
+        own.loss = self._updating.scaled(loss)
+        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
     def _computed(self, *arguments):
         if not self._recompute:
@@ -225,102 +283,124 @@ class Player:
         return checkpoint(self._forward_of, *arguments, use_reentrant=False,
                           context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
 
-    def _take(self, value, k):
-        """A received value, ready to get a gradient."""
-        tensor = self._received[k][value]
-        return tensor.requires_grad_(value.gradient)
+    def _backward(self, k):
+        run = functools.partial(self._pass_back, self._micro_batches[int(k)])
+        if not self._order or self._last_backward != f"backward:{k}":
+            return run
 
-    def _backward(self, word, k):
-        k = int(k)
-        roots, gradients = [], []
-        for value, tensor in self._sent.pop(k).items():
-            parts = self._gradients.pop((value, k), [])
-            if tensor.requires_grad and parts:
-                roots.append(tensor)
-                gradients.append(functools.reduce(torch.add, parts))
-        if k in self._losses:
-            roots.append(self._losses.pop(k))
-            gradients.append(None)
-        torch.autograd.backward(roots, gradients)
-        self._received[k] = {value: tensor for value, tensor in self._received.get(k, {}).items() if value.gradient}
-        for cut in self._cuts.values():
-            if cut.source == self._number and any(value.gradient for value in cut.values):
-                self._wait(f"send:{cut.name}:{k}")  # its gradients are here, so it has arrived
-        if self._armed:
+        def reducing():
+            for bucket in self._buckets.values():
+                bucket.missing = len(bucket.parameters)
+            self._armed = True
+            run()
             self._armed = False
             self._begin_buckets(len(self._order))
+
+        return reducing
+
+    def _pass_back(self, own):
+        roots, gradients = [], []
+        for tensor, parts in zip(own.sent, own.gradients):
+            if parts and tensor.requires_grad:
+                roots.append(tensor)
+                gradients.append(functools.reduce(torch.add, parts))
+        if own.loss is not None:
+            roots.append(own.loss)
+            gradients.append(None)
+        own.sent, own.gradients, own.loss = (), (), None
+        torch.autograd.backward(roots, gradients)
+        own.received = [tensor.grad for tensor in own.received]
 
     def _ready(self, bucket):
         if not self._armed:
             return
         bucket.missing -= 1
-        ready = self._begun
+        ready = self._ready_buckets
         while ready < len(self._order) and self._buckets[self._order[ready]].missing == 0:
             ready += 1
         self._begin_buckets(ready)
 
     def _begin_buckets(self, end):
-        for name in self._order[self._begun:end]:
+        for name in self._order[self._ready_buckets:end]:
             mark = None if self._trace is None else self._trace.mark()
             works = self._buckets[name].begin()
             self._reducing[name] = self._buckets[name]
             if self._trace is not None:
-                self._reducing[name] = self._trace.begun(self._lines[name], self._buckets[name], mark)
+                self._reducing[name] = self._trace.begun(self._reducing_lines[name], self._buckets[name], mark)
             self._note(self._buckets[name], works)
-        self._begun = end
+        self._ready_buckets = end
 
     def _note(self, bucket, works):
         """Lets the watch know of works that have just begun."""
         if self._watch is not None and self._watch.notes_reductions and not bucket.shared:
             self._reductions += map(self._watch.begun, works)
 
-    def _send(self, word, name, k):
-        if name in self._cuts:
-            cut, k = self._cuts[name], int(k)
-            self._begin(word, self._links.send(cut, k, [self._sent[k][value] for value in cut.values]))
+    def _send(self, name, k):
+        cut, own = self._cuts[name], self._micro_batches[int(k)]
+        send, numbers = self._links.sender(cut, int(k)), [self._stage.sent.index(value) for value in cut.values]
+        return lambda: send([own.sent[number] for number in numbers])
 
-    def _recv(self, word, name, k):
-        if name in self._cuts:
-            cut, k = self._cuts[name], int(k)
-            works, tensors = self._links.receive(cut, k)
-            self._begin(word, works)
-            self._received.setdefault(k, {}).update(zip(cut.values, tensors))
+    def _recv(self, name, k):
+        cut, own = self._cuts[name], self._micro_batches[int(k)]
+        receive, numbers = self._links.receiver(cut, int(k)), [self._stage.received.index(value) for value in cut.values]
 
-    def _send_gradient(self, word, name, k):
-        if name in self._cuts:
-            cut, k = self._cuts[name], int(k)
-            received = self._received[k]
-            gradients = [received.pop(value).grad if value.gradient else None for value in cut.values]
-            self._begin(word, self._links.send_gradients(cut, k, gradients))
+        def received():
+            works, tensors = receive()
+            for number, tensor in zip(numbers, tensors):
+                own.received[number] = tensor
+            return works
 
-    def _recv_gradient(self, word, name, k):
-        if name in self._cuts:
-            cut, k = self._cuts[name], int(k)
-            works, parts = self._links.receive_gradients(cut, k)
-            self._begin(word, works)
-            for value, of_value in zip(cut.values, parts):
-                self._gradients.setdefault((value, k), []).extend(of_value)
+        return received
 
-    def _all_reduce(self, word, name):
-        self._works["collective"][word] = self._reducing.pop(name, self._buckets[name])  # it began with the last backward pass
+    def _send_gradient(self, name, k):
+        cut, own = self._cuts[name], self._micro_batches[int(k)]
+        send, numbers = self._links.gradient_sender(cut, int(k)), [self._stage.received.index(value) for value in cut.values]
 
-    def _reduce_scatter(self, word, name):
-        self._all_reduce(word, name)
+        def sent():
+            gradients = [own.received[number] for number in numbers]
+            for number in numbers:
+                own.received[number] = None  # so that they live no longer than the messages
+            return send(gradients)
 
-    def _all_gather(self, word, name):
-        gathering = self._buckets[name].gather()
-        self._note(self._buckets[name], gathering.works)
-        self._begin(word, gathering)
+        return sent
 
-    def _update(self, word):
-        self._updating.step()
+    def _recv_gradient(self, name, k):
+        cut, own = self._cuts[name], self._micro_batches[int(k)]
+        receive, numbers = self._links.gradient_receiver(cut, int(k)), [self._stage.sent.index(value) for value in cut.values]
 
-    def _report(self, word):
-        total = torch.zeros((), device=self._links.device) if self._loss is None else self._loss.float()
-        works = Works()
-        works.add(dist.all_reduce(total, async_op=True), total)
-        self._begin(word, works)
-        self._loss = total
+        def received():
+            works, sums = receive()
+            for number, parts in zip(numbers, sums):
+                own.gradients[number] += parts
+            return works
+
+        return received
+
+    def _all_reduce(self, name):
+        return lambda: self._reducing.pop(name, self._buckets[name])  # it began with the last backward pass
+
+    def _reduce_scatter(self, name):
+        return self._all_reduce(name)
+
+    def _all_gather(self, name):
+        bucket = self._buckets[name]
+
+        def gather():
+            gathering = bucket.gather()
+            self._note(bucket, gathering.works)
+            return gathering
+
+        return gather
+
+    def _update(self):
+        return self._updating.step
+
+    def _report(self):
+        return self._begin_report
+
+    def _begin_report(self):
+        self._loss = torch.zeros((), device=self._links.device) if self._loss is None else self._loss.float()
+        return Works([(dist.all_reduce(self._loss, async_op=True), self._loss)])
 
 
 @contextlib.contextmanager

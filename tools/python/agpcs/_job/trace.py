@@ -53,9 +53,7 @@ class Recorder:
         self._waiting = {} if self._cuda else {
             stream: concurrent.futures.ThreadPoolExecutor(1, f"agpcs-{_STREAMS[stream]}") for stream in (1, 2, 3)}
         self._step, self._steps, self._first = [], collections.deque(maxlen=KEPT), 0
-
-    def mark(self):
-        return self._clock.mark()
+        self.mark = self._clock.mark
 
     def noted(self, word, begin):
         """Notes that a line which began at the mark `begin` is over."""
