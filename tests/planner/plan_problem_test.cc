@@ -181,6 +181,26 @@ TEST(PlanProblem, AnInfeasibleProblemSaysWhichDeviceLacksHowMuch) {
                            "[0-9.]+ times the memory"));
 }
 
+TEST(PlanProblem, RefusesNothingThatFitsWithFewerMicroBatchesInFlight) {
+  // Four layers of 4 MB and their gradients, 8 micro-batches whose activations have 2 MB each.
+  // Recomputed, plans with the textbook's numbers need 35.7 MB of each device.
+  const auto planned = [](bool choose_in_flight) {
+    ProblemOptions options;
+    options.micro_batches = 8;
+    options.choose_in_flight = choose_in_flight;
+    const auto problem = problem_of(chain(4, 1024),
+                                    cluster_of("kind gpu memory=34.5e6 bandwidth=900e9 fp32=15e12\n"
+                                               "host a gpu 4 bandwidth=50e9\n"),
+                                    4096, options);
+    return plan_problem(*problem, {});
+  };
+  EXPECT_EQ(planned(false).status().code(), StatusCode::kInfeasible);
+  const auto with = planned(true);
+  ASSERT_TRUE(with.ok()) << with.status().message();
+  EXPECT_EQ(most_in_flight(with->best.strategy, 0), 1);
+  EXPECT_EQ(verify_plan(with->best.plan).message(), "");
+}
+
 TEST(PlanProblem, MoreDevicesHelpWhereEveryOperatorFitsOnSome) {
   // 16 layers of 4 MB and their gradients on four devices of 20 MB: two layers a device fit.
   const auto problem = problem_of(chain(16, 1024), fast_and_slow("20e6"), 32);
