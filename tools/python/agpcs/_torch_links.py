@@ -2,6 +2,7 @@
 """Measures, for autoplan, what the process group's messages and all-reduces take. All ranks call these together."""
 
 import statistics
+import threading
 import time
 import typing
 
@@ -92,28 +93,46 @@ class Links:
         return [Message(p.bytes, max(p.seconds - there_and_back / 2, p.seconds / 2), p.spread) for p in points]
 
     def overlap(self, step, most_bytes, seconds):
-        """Returns the Overlap of this rank. `step(between)` makes one step, and calls `between` before its backward
-        pass."""
+        """Returns the Overlap of this rank with all-reduces. `step(between)` makes one step, and calls `between` before its
+        backward pass."""
         if self.ranks == 1:
             return Overlap()
         buffers = [torch.zeros(max(most_bytes // 4 // 8, 1), device=self.device) for _ in range(8)]
-        idle = statistics.median(self._lone_reduction(buffers) for _ in range(3))
+        moved = 4 * (self.ranks - 1) / self.ranks * sum(b.numel() * 4 for b in buffers)  # a ring sends and receives
+        return self._overlap(step, lambda: _Reductions(self, buffers), moved, seconds)
+
+    def overlap_of_messages(self, step, seconds):
+        """Does so with messages on CPUs: each rank sends to the next while it receives from the one before it, for about half
+        of the shortest backward pass."""
+        if self.ranks == 1:
+            return Overlap()
+        shortest = -self.agree(-step(None).backward)
+        count = 4
+        for _ in range(2):
+            buffers = [torch.zeros(128 * KB // 4) for _ in range(2 * count)]
+            lone = self.agree(statistics.median(self._lone(lambda: _Messages(self, buffers)) for _ in range(3)))
+            count = min(max(int(count * shortest / 2 / lone), 1), 64)
+        buffers = buffers[:2 * count] + [torch.zeros(128 * KB // 4) for _ in range(2 * count - len(buffers))]
+        return self._overlap(step, lambda: _Messages(self, buffers), sum(b.numel() * 4 for b in buffers), seconds)
+
+    def _overlap(self, step, communicate, moved, seconds):
+        """Of what `communicate()` begins, which sends and receives `moved` bytes in all."""
+        idle = statistics.median(self._lone(communicate) for _ in range(3))
         alone, busy = [], []
         ends = time.monotonic() + seconds
         while not self.agree(float(len(busy) >= 4 and (time.monotonic() > ends or len(busy) >= 20))):
             alone.append(step(None).backward)
             self.together()
-            reductions = []
-            taken = step(lambda: reductions.append(_Reductions(self, buffers)))
-            busy.append((taken.backward, reductions[0].finish()))
+            begun = []
+            taken = step(lambda: begun.append(communicate()))
+            busy.append((taken.backward, begun[0].finish()))
         lost = max(statistics.median(backward for backward, _ in busy) - statistics.median(alone), 0.0)
-        moved = 4 * (self.ranks - 1) / self.ranks * sum(b.numel() * 4 for b in buffers)  # a ring sends and receives
         done = statistics.median(min(1.0, backward / ended) for backward, ended in busy)  # beside computing
         return Overlap(lost / max(moved * done, 1), statistics.median(_factor(idle, *each) for each in busy))
 
-    def _lone_reduction(self, buffers):
+    def _lone(self, communicate):
         self.together()
-        return _Reductions(self, buffers).finish()
+        return communicate().finish()
 
     def _series(self, sizes, seconds, operation, both):
         """Returns the Messages of `operation` on buffers of the sizes, as rank 0 or the ranks with a part in it see it.
@@ -168,6 +187,29 @@ class _Reductions:
         end = self._end.wait()
         self._clock.wait()
         return self._clock.between(self._begin, end)
+
+
+class _Messages:
+    """Messages on CPUs that have begun: the first half of the buffers to the next rank, the second from the one before."""
+
+    def __init__(self, links, buffers):
+        ranks, half = links.ranks, len(buffers) // 2
+        after, before = (links.global_rank((links.rank + step) % ranks) for step in (1, ranks - 1))
+        self._begin = time.perf_counter()
+        self._works = [dist.irecv(buffer, before, group=links.group) for buffer in buffers[half:]]
+        self._works += [dist.isend(buffer, after, group=links.group) for buffer in buffers[:half]]
+        self._thread = threading.Thread(target=self._wait)
+        self._thread.start()
+
+    def _wait(self):
+        for work in self._works:
+            work.wait()
+        self._end = time.perf_counter()
+
+    def finish(self):
+        """Waits for all of them, and returns the seconds from the begin of the first to the end of the last."""
+        self._thread.join()
+        return self._end - self._begin
 
 
 def sizes_to(most_bytes):
