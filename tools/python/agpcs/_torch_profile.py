@@ -140,18 +140,17 @@ def _measured(asked, optimizer_fn, links, seconds):
     sizes = together("be measured", lambda: _sizes(asked, limit, 0.5 * seconds))
     updating = together("be measured", lambda: _Updating(asked.trained, optimizer_fn, limit - memory_in_use(device)))
     links.together()
-    together("be measured", lambda: _repeat(passes, sizes, updating, 0.5 * seconds))
-    overlap = _overlap(asked, links, sizes, 0.1 * seconds)
+    taken = together("be measured", lambda: _repeat(passes, sizes, updating, 0.5 * seconds))
+    overlap = _overlap(asked, links, taken, 0.1 * seconds)
     kind = asked.what["devices"][links.rank]["kind"]
     return Measured(kind, device_name(device), passes.times(), updating.updates(passes.stretch()), overlap)
 
 
-def _overlap(asked, links, sizes, seconds):
-    """Measured while all ranks compute for about as long: slow ranks compute fewer samples."""
-    taken = {times.samples: sum(map(sum, times.nodes.values())) for times in asked.passes.times()}
-    near = min(sizes, key=lambda n: abs(n - asked.what["batch"] / links.ranks))
+def _overlap(asked, links, taken, seconds):
+    """Measured while all ranks compute for about as long: slow ranks compute fewer samples. `taken`: seconds by samples."""
+    near = min(taken, key=lambda n: abs(n - asked.what["batch"] / links.ranks))
     least = -links.agree(-taken[near])
-    near = min(sizes, key=lambda n: abs(taken[n] - least))
+    near = min(taken, key=lambda n: abs(taken[n] - least))
 
     def step(between):
         return asked.passes.step(near, between)
@@ -178,13 +177,14 @@ def _sizes(asked, limit, seconds):
 
 def _repeat(passes, sizes, updating, seconds):
     """Measures passes of all sizes, each for about as long, with an update after each. All ranks do so at the same time, so
-    that what they share (memory, cores, a power limit) counts."""
+    that what they share (memory, cores, a power limit) counts. Returns the seconds of a size's two passes, by size."""
     spent, count, ends = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0), time.monotonic() + seconds
     while time.monotonic() < ends or min(count.values()) < LEAST_PASSES // 2:
         next_size = min(sizes, key=lambda n: (count[n] >= LEAST_PASSES // 2, spent[n]))
         spent[next_size] += passes.measure(next_size)
         count[next_size] += 1
         updating.step()
+    return {n: spent[n] / count[n] for n in sizes}
 
 
 class _Updating:
