@@ -14,7 +14,8 @@ import sys
 import tempfile
 import traceback
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system/python"))
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "system/python"
+sys.path[:0] = [str(TESTS / "job"), str(TESTS)]
 import cases  # noqa: E402
 import test_job  # noqa: E402
 

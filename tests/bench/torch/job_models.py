@@ -25,7 +25,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-sys.path.insert(0, str(ROOT / "tests/system/python"))
+sys.path[:0] = [str(ROOT / "tests/system/python/job"), str(ROOT / "tests/system/python")]
 import test_job  # noqa: E402  (plans, and training by one process)
 import test_job_dropout  # noqa: E402  (training by a job, and by one process with dropout)
 from cases import on_ranks  # noqa: E402
