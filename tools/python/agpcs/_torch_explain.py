@@ -15,7 +15,6 @@ import sysconfig
 import traceback
 import typing
 import warnings
-from unittest import mock
 
 import torch
 
@@ -48,7 +47,7 @@ class Seen:
 
     def noted(self, part, name, value):
         """Notes that an attribute is set, by the line that sets it."""
-        line = _user_line(iter([_frame(sys._getframe(2))]))
+        line = _user_line([_frame(sys._getframe(2))])
         if line is None or id(part) not in self._names:
             return
         before = vars(part).get(name)
@@ -116,12 +115,12 @@ def seeing(module):
 
     replace, update = getattr(ShapeEnv, "_set_replacement", None), getattr(ShapeEnv, "_update_var_to_range", None)
     with contextlib.ExitStack() as patches:
-        patches.enter_context(mock.patch.object(torch.nn.Module, "__setattr__", noting))
-        patches.enter_context(mock.patch.object(builtins, "print", printing))
+        patches.enter_context(_replaced(torch.nn.Module, "__setattr__", noting))
+        patches.enter_context(_replaced(builtins, "print", printing))
         said = patches.enter_context(warnings.catch_warnings(record=True))
         if replace is not None and update is not None:  # they are PyTorch's own, and may go
-            patches.enter_context(mock.patch.object(ShapeEnv, "_set_replacement", fixing))
-            patches.enter_context(mock.patch.object(ShapeEnv, "_update_var_to_range", narrowing))
+            patches.enter_context(_replaced(ShapeEnv, "_set_replacement", fixing))
+            patches.enter_context(_replaced(ShapeEnv, "_update_var_to_range", narrowing))
         try:
             yield seen
         except (Error, ModuleNotFoundError):
@@ -133,6 +132,16 @@ def seeing(module):
             seen.told(str(warning.message))
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+@contextlib.contextmanager
+def _replaced(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def explained(error, seen):

@@ -513,7 +513,8 @@ class Refuses(unittest.TestCase):
 class Means(unittest.TestCase):
     def said(self, loss_fn, **of_plan):
         loss = MeanLoss(loss_fn, torch.utils._pytree.tree_structure(torch.ones(1)), of_plan, BATCH, torch.device("cpu"))
-        outputs, labels = torch.randn(BATCH, 4, 6), Tagger.samples(BATCH, torch.Generator().manual_seed(1))[1]
+        generator = torch.Generator().manual_seed(1)
+        labels, outputs = Tagger.samples(BATCH, generator)[1], torch.randn(BATCH, 4, 6, generator=generator)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             loss.begin(labels.clamp(min=-100 if of_plan else 0))

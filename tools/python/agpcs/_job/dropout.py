@@ -20,20 +20,19 @@ import warnings
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._job.graph import argument, extents, schema, where
+from agpcs._job.graph import extents, schema, where
 
 _WORDS = 1 << 32
 _NO_SAMPLE = _WORDS - 1  # in the place of a sample, where a value does not depend on samples
 # lowbias32, a hash by Chris Wellons (https://nullprogram.com/blog/2018/07/31/). The second factor, less 2^32, has the same
 # lower 32 bits of a product.
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B - _WORDS
-_AT_A_TIME = {"cpu": 1 << 16}  # elements whose words are in memory; those of a CPU fit into its cache
-_AT_A_TIME_ELSEWHERE = 1 << 24
+_AT_A_TIME, _ON_CPU = 1 << 24, 1 << 16  # elements whose words are in memory: those of a CPU fit into its cache
 _CAST = (torch.float32, torch.float16, torch.bfloat16)  # what torch.autocast casts
 
 
 def _mixed(x):
-    """A word by word permutation of 32 bits without a pattern."""
+    """Each word as another one, without a pattern."""
     x = x ^ x >> 16
     x = x * _FIRST & _WORDS - 1
     x = x ^ x >> 15
@@ -95,7 +94,7 @@ def _kept(rows, positions, p):
     if torch.compiler.is_compiling():  # the compiler keeps no words in memory
         return _at(rows, 0, positions, p)
     kept = torch.empty(rows.shape[0], positions, dtype=torch.bool, device=rows.device)
-    most = _AT_A_TIME.get(rows.device.type, _AT_A_TIME_ELSEWHERE)
+    most = _ON_CPU if rows.device.type == "cpu" else _AT_A_TIME
     height = max(most // max(positions, 1), 1)
     for begin in range(0, positions, most):
         end = min(begin + most, positions)
