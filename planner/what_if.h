@@ -29,11 +29,11 @@ struct WhatIfs {
 /// Tries changes that a user can make to the plan of `strategy`, whose step takes `step_seconds`:
 /// more or fewer micro-batches (shares in proportion), buckets of other sizes, the other all-reduce
 /// algorithms for each bucket and for all, samples moved away from the slowest devices of a stage,
-/// a stage without its slowest device, kind or host, recomputation, the other schedule, more and
-/// fewer micro-batches in flight. These are
-/// moves (planner/refine/moves/strategy_move.h), except other sizes of buckets. It makes one change
-/// at a time: buckets stay, unless they are the change. Needs: a strategy with buckets that fits.
-/// Cost: some dozens of simulations.
+/// a stage without its slowest device, kind or host, recomputation, divided state, the other
+/// schedule, more and fewer micro-batches in flight. These are moves
+/// (planner/refine/moves/strategy_move.h), except other sizes of buckets. It makes one change at a
+/// time: buckets stay, unless they are the change. Needs: a strategy with buckets that fits. Cost:
+/// some dozens of simulations.
 Result<WhatIfs> what_if_plan(const Problem& problem, const Strategy& strategy, double step_seconds);
 
 /// Tries the same plan on better hardware: a device kind 10% faster; a host's NIC, all NICs, a

@@ -144,7 +144,7 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
       gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward) : both;
   rough.seconds = rough.longest_way + (micro_batches - 1) * pace;
   // What fills the pipeline further than the textbook sends one way while nothing comes back.
-  rough.seconds += ahead_of_textbook(strategy) * (forward + backward - both);
+  rough.seconds += messages.ahead * (forward + backward - both);
   if (!gpipe) add_waits_of_1f1b(strategy, passes, messages, rough);
   rough.seconds += rough.late;
   return rough;
@@ -164,19 +164,17 @@ double RoughModel::most_of_both() const {
 /// back: those before it hide one as far as it has more in flight than they. With the textbook's
 /// numbers, the way to the last stage says all. `slowest`: of the stages from `s` on.
 double RoughModel::end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
-                               const Messages& messages, std::size_t s, double slowest) {
-  const bool departs = std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                                   [](const StageSpec& spec) { return bool(spec.in_flight); });
-  const double longest = *std::max_element(messages.way.begin(), messages.way.end());
+                               const Messages& messages, double longest_way, std::size_t s,
+                               double slowest) {
   const std::int64_t in_flight = most_in_flight(strategy, s);
   double end = 0;
-  for (std::size_t later = s + 1; departs && later < passes.size(); ++later) {
+  for (std::size_t later = s + 1; later < passes.size(); ++later) {
     const std::int64_t hidden = in_flight - most_in_flight(strategy, later) + 1;
     if (hidden < 1) continue;  // they exchange no gradient
     const double way = messages.later_way[s] - messages.later_way[later] + passes[later].both;
     const std::int64_t turns = (strategy.micro_batches - in_flight) / hidden;
     const auto others = static_cast<double>(strategy.micro_batches - 1 - turns * hidden);
-    end = std::max(end, longest + static_cast<double>(turns) * way + others * slowest);
+    end = std::max(end, longest_way + static_cast<double>(turns) * way + others * slowest);
   }
   return end;
 }
@@ -185,6 +183,8 @@ double RoughModel::end_by_ways(const Strategy& strategy, const std::vector<Passe
 void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                    const Messages& messages, RoughStep& rough) {
   const std::int64_t all = strategy.micro_batches;
+  const bool departs = std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                                   [](const StageSpec& spec) { return bool(spec.in_flight); });
   double held = 0, free = 0, slowest = 0;  // free: if all micro-batches were in flight
   for (std::size_t s = passes.size(); s-- > 0;) {
     const auto [forward, backward, both] = passes[s];
@@ -201,8 +201,10 @@ void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<P
     const auto rounds = static_cast<double>((all - 1) / in_flight);
     const auto rest = static_cast<double>((all - 1) % in_flight);
     const double last = rough.longest_way + rounds * messages.later_way[s] + rest * slowest;
-    const double end = std::max(
-        {with_waits(in_flight - 1), last, end_by_ways(strategy, passes, messages, s, slowest)});
+    double end = std::max(with_waits(in_flight - 1), last);
+    if (departs) {
+      end = std::max(end, end_by_ways(strategy, passes, messages, rough.longest_way, s, slowest));
+    }
     if (end > held) rough.starved = static_cast<int>(s);
     held = std::max(held, end);
     free = std::max(
@@ -301,9 +303,10 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
                                            const std::vector<Passes>& passes) {
   const auto samples =
       static_cast<double>(problem_.training.batch) / static_cast<double>(strategy.micro_batches);
-  const bool apart = strategy.schedule == Schedule::kGPipe || ahead_of_textbook(strategy) > 0;
-  Lanes& back = apart ? backward_ : forward_;
   Messages messages;
+  messages.ahead = ahead_of_textbook(strategy);
+  const bool apart = strategy.schedule == Schedule::kGPipe || messages.ahead > 0;
+  Lanes& back = apart ? backward_ : forward_;
   for (const Passes& own : passes) messages.way.push_back(own.both);
   messages.later_way = messages.way;
   messages.forward.resize(passes.size());

@@ -72,6 +72,7 @@ class RoughModel {
   struct Messages {
     std::vector<double> way, later_way;     // to the last stage and back
     std::vector<double> forward, backward;  // receiving for a pass, later
+    double ahead = 0;  // by so many micro-batches in flight some stage is ahead of the textbook
   };
   struct Seconds {
     double first = 0, later = 0;  // all messages of a cut, one way
@@ -132,7 +133,8 @@ class RoughModel {
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double most_of_both() const;
   static double end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
-                            const Messages& messages, std::size_t s, double slowest);
+                            const Messages& messages, double longest_way, std::size_t s,
+                            double slowest);
   static void add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                 const Messages& messages, RoughStep& rough);
   StageGradients gradients_of(int stage) const;

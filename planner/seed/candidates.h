@@ -53,9 +53,8 @@ enum class Relief : std::uint8_t { kNever, kFitMemory };
 /// fastest first. It returns up to three times as many if they are quick to simulate. No two are
 /// equal. With `kFitMemory`, `fit_memory` helps those that lack memory, and they compete as what
 /// they become. If none suffices, returns the one that lacks least, with fewer micro-batches in
-/// flight if that makes it fit. Ties go to the earlier
-/// candidate. Plans with very many micro-batches over very many stages are considered only if no
-/// other fits.
+/// flight if that makes it fit. Ties go to the earlier candidate. Plans with very many
+/// micro-batches over very many stages are considered only if no other fits.
 Result<std::vector<Strategy>> thin_out(RoughModel& model, std::vector<Candidate> candidates,
                                        std::size_t most, Relief relief = Relief::kFitMemory);
 
