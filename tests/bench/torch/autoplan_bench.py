@@ -13,8 +13,6 @@ autoplan: a shared machine changes its speed within minutes. Run it with a Pytho
 transformers, and with the package on PYTHONPATH.
 """
 
-import argparse
-import fnmatch
 import itertools
 import json
 import pathlib
@@ -23,7 +21,7 @@ import sys
 import time
 
 from interval import interval
-from ranks import layers_of, model_of, pause, ranks_on
+from ranks import chosen, layers_of, model_of, parser_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
@@ -180,32 +178,20 @@ def row(name, result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", default=["*"], help="patterns, as 'two/*'")
-    parser.add_argument("--list", action="store_true")
+    parser = parser_of(__doc__, "two/*")
     parser.add_argument("--seconds", type=float, default=60, help="of measuring, at most (default: %(default)g)")
     parser.add_argument("--rounds", type=int, default=20, help="of each case (default: %(default)d)")
-    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         return rank_main(options.rank, BATCHES[options.rank], options)
     import machines
-    chosen = [(cluster, model) for cluster in clusters_of().values() for model in BATCHES
-              if any(fnmatch.fnmatch(f"{cluster.name}/{model}", pattern) for pattern in options.cases)]
-    if options.list:
-        print("\n".join(f"{cluster.name}/{model}" for cluster, model in chosen))
-        return 0
-    try:
-        machines.check()
-    except machines.Unavailable as error:
-        print(f"skipped: {error}", file=sys.stderr)
-        return 77
-    print(HEAD, flush=True)
+    cases = chosen({f"{cluster.name}/{model}": (cluster, model) for cluster in clusters_of().values() for model in BATCHES},
+                   options, HEAD)
     errors, gains = [], []
     with machines.sole_user():
-        for cluster in dict.fromkeys(cluster for cluster, _ in chosen):
+        for cluster in dict.fromkeys(cluster for cluster, _ in cases):
             with machines.Bed(cluster) as bed:
-                for model in (model for where, model in chosen if where is cluster):
+                for model in (model for where, model in cases if where is cluster):
                     error, gained, text = row(f"{cluster.name}/{model}", run_case(bed, model, options))
                     print(text, flush=True)
                     errors.append([abs(each) for each in error])

@@ -16,9 +16,7 @@ micro-batches.
 Run it with a Python that has PyTorch 2.6 or newer, and with the package on PYTHONPATH.
 """
 
-import argparse
 import contextlib
-import fnmatch
 import json
 import os
 import pathlib
@@ -29,7 +27,7 @@ import tempfile
 import time
 import warnings
 
-from ranks import pause, ranks_on
+from ranks import chosen, parser_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/python")]
@@ -349,43 +347,25 @@ def rows(name, plans, predicted, now, result):
     return errors, lines
 
 
-def percentile(values, part):
-    """By straight lines between the values."""
-    ordered, at = sorted(values), part * (len(values) - 1)
-    low = int(at)
-    return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", default=["*"], help="patterns, as 'two/*'")
-    parser.add_argument("--list", action="store_true")
+    parser = parser_of(__doc__, "two/*")
     parser.add_argument("--seconds", type=float, default=45, help="of measuring a profile (default: %(default)g)")
     parser.add_argument("--rounds", type=int, default=5, help="of each case (default: %(default)d)")
     parser.add_argument("--steps", type=int, default=4, help="of a round, by each plan (default: %(default)d)")
     parser.add_argument("--drift", action="store_true", help="says what was off in each plan's steps, which are traced for it")
     parser.add_argument("--work", metavar="FOLDER", help="keeps cluster files, profiles and plans there")
-    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         return rank_main(options.rank, options.work, options)
+    import compare
     import machines
-    chosen = [(cluster, model) for cluster in clusters_of().values() for model in MODELS
-              if any(fnmatch.fnmatch(f"{cluster.name}/{model}", pattern) for pattern in options.cases)]
-    if options.list:
-        print("\n".join(f"{cluster.name}/{model}" for cluster, model in chosen))
-        return 0
-    try:
-        machines.check()
-    except machines.Unavailable as error:
-        print(f"skipped: {error}", file=sys.stderr)
-        return 77
-    print(HEAD, flush=True)
+    cases = chosen({f"{cluster.name}/{model}": (cluster, model) for cluster in clusters_of().values() for model in MODELS},
+                   options, HEAD)
     errors, gains = [], []
     with machines.sole_user():
-        for cluster in dict.fromkeys(cluster for cluster, _ in chosen):
+        for cluster in dict.fromkeys(cluster for cluster, _ in cases):
             with machines.Bed(cluster) as bed:
-                for model in (model for where, model in chosen if where is cluster):
+                for model in (model for where, model in cases if where is cluster):
                     plans, predicted, now, result = run_case(bed, model, options)
                     found, lines = rows(f"{cluster.name}/{model}", plans, predicted, now, result)
                     print("\n".join(lines), flush=True)
@@ -398,7 +378,7 @@ def main():
     for what, signed in zip(("as predicted", "at this speed"), zip(*errors)):
         sizes = [abs(error) for error in signed]
         print(f"error of {len(sizes)} plans {what}: median {statistics.median(sizes):.1%}, 90th percentile "
-              f"{percentile(sizes, 0.9):.1%}, signed median {statistics.median(signed):+.1%}")
+              f"{compare.quantile(sizes, 0.9):.1%}, signed median {statistics.median(signed):+.1%}")
     for case, predicted, now, measured in gains:
         print(f"{case}: planned stages gain {predicted:.1%} as predicted, {now:.1%} at this speed, {measured:.1%} as measured "
               f"({100 * (predicted - measured):+.1f} points, {100 * (now - measured):+.1f} at this speed)")

@@ -5,7 +5,9 @@ A bench starts its own file once a rank. Ranks and bench go on together: a rank 
 them by `paused`, changes the machines, and calls `go`.
 """
 
+import argparse
 import contextlib
+import fnmatch
 import os
 import signal
 import subprocess
@@ -60,6 +62,32 @@ def layers_of(module):
 
 
 # --- the bench -------------------------------------------------------------------------------------------------------
+
+
+def parser_of(text, example):
+    """A parser of arguments that say which cases are measured."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=["*"], help=f"patterns, as '{example}'")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
+    return parser
+
+
+def chosen(cases, options, head):
+    """Prints `head`, and returns what `cases` has for the names that the patterns of `options` ask for. Ends the bench after
+    `--list`, and where there is no test bed."""
+    import machines
+    names = [name for name in cases if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)]
+    if options.list:
+        print("\n".join(names))
+        sys.exit(0)
+    try:
+        machines.check()
+    except machines.Unavailable as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        sys.exit(77)
+    print(head, flush=True)
+    return [cases[name] for name in names]
 
 
 class Ranks:

@@ -15,7 +15,6 @@ transformers, and with the package on PYTHONPATH.
 """
 
 import argparse
-import fnmatch
 import itertools
 import json
 import pathlib
@@ -25,7 +24,7 @@ import tempfile
 import time
 
 from interval import interval
-from ranks import model_of, pause, ranks_on
+from ranks import chosen, model_of, parser_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
@@ -176,29 +175,17 @@ def row(name, result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", default=["*"], help="patterns, as 'rank/*'")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
+    parser = parser_of(__doc__, "rank/*")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         return rank_main(options.rank, options.folder)
     import machines
-    chosen = [(event, model) for event in events_of() for model in ("resnet18", "bert", "llama")
-              if any(fnmatch.fnmatch(f"{event}/{model}", pattern) for pattern in options.cases)]
-    if options.list:
-        print("\n".join("/".join(case) for case in chosen))
-        return 0
-    try:
-        machines.check()
-    except machines.Unavailable as error:
-        print(f"skipped: {error}", file=sys.stderr)
-        return 77
-    print(HEAD, flush=True)
+    cases = chosen({f"{event}/{model}": (event, model) for event in events_of() for model in ("resnet18", "bert", "llama")},
+                   options, HEAD)
     parts = []
     with machines.sole_user():
-        for event, model in chosen:
+        for event, model in cases:
             before, after = events_of()[event]
             with machines.Bed(before) as bed, tempfile.TemporaryDirectory() as folder:
                 part, text = row(f"{event}/{model}", run_case(bed, model, folder, after))
