@@ -99,20 +99,11 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
     widths = _widths(chain, bytes_per_sample)
     elements = sum(_elements(p) for part in parts for p in part.parameters)
     tensors = sum(len(part.parameters) for part in parts)
-    lines = ["profile: 1", "devices:"]
+    lines = []
     for kind, measured in kinds.items():
-        update, overlap = measured.update, measured.overlap
-        lines += [f"  {kind}:",
-                  f"    hardware: {{processor: {quoted(measured.device)}}}",
-                  f"    software: {{torch: {quoted(torch.__version__)}}}",
-                  f"    precision: {precision_of(parts)}",
-                  "    models: [autoplan]",
-                  f"    overlap: {{compute_seconds_per_byte: {time(overlap.compute_seconds_per_byte)}, "
-                  f"communication_factor: {overlap.communication_factor:.4g}}}",
-                  "    updates:",
-                  f"      - {{optimizer: {update.name}, elements: {elements}, tensors: {tensors}, "
-                  f"update: {time(update.seconds)}, update_spread: 0, begin: {time(begin)}, begin_spread: 0}}",
-                  "    operators:"]
+        update = measured.update
+        lines += [*kind_lines(kind, measured.device, precision_of(parts), "autoplan", measured.overlap),
+                  update_line(update.name, elements, tensors, update.seconds, begin), "    operators:"]
         for number, part in enumerate(chain):
             share = part.end - part.begin
             lines += [f'      - operator: "{_signature(chain, widths, number)}"', "        class: elementwise",
@@ -123,15 +114,41 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
                     f"          - {{samples: {point.samples}, forward: {time(point.forward * share)}, "
                     f"forward_spread: {point.spread:.3g}, backward: {time(point.backward * share)}, "
                     f"backward_spread: {point.spread:.3g}, flops: [0, 0], bytes: [{moved}, {2 * moved}]}}")
+    return sealed(lines, [(*path, points) for path, points in paths.items()], [(devices, all_reduces)] if all_reduces else [],
+                  "autoplan")
+
+
+def kind_lines(kind, device, precision, model, overlap):
+    """The first lines of a device kind in a profile; its updates and operators follow."""
+    return [f"  {kind}:",
+            f"    hardware: {{processor: {_quoted(device)}}}",
+            f"    software: {{torch: {_quoted(torch.__version__)}}}",
+            f"    precision: {precision}",
+            f"    models: [{model}]",
+            f"    overlap: {{compute_seconds_per_byte: {time(overlap.compute_seconds_per_byte)}, "
+            f"communication_factor: {overlap.communication_factor:.4g}}}",
+            "    updates:"]
+
+
+def update_line(optimizer, elements, tensors, seconds, begin):
+    return (f"      - {{optimizer: {optimizer}, elements: {elements}, tensors: {tensors}, update: {time(seconds)}, "
+            f"update_spread: 0, begin: {time(begin)}, begin_spread: 0}}")
+
+
+def sealed(kinds, paths, rings, what):
+    """The text of a profile that `what` has measured: the lines of its device kinds, Messages of paths as (from, to, links,
+    Messages), and of all-reduces by rings as (devices, Messages)."""
+    lines = ["profile: 1", "devices:", *kinds]
     if paths:
         lines.append("paths:")
-        for (sender, receiver, links), points in paths.items():
-            lines += [f"  - from: {sender}", f"    to: {receiver}", f"    links: [{', '.join(links)}]", "    points:",
-                      *map(message, points)]
-    if all_reduces:
-        lines += ["collectives:", "  - algorithm: ring", f"    devices: [{', '.join(devices)}]", "    points:",
-                  *map(message, all_reduces)]
-    return _agpcs.sealed_profile("\n".join(lines) + "\n", "the measurements of autoplan")
+    for sender, receiver, links, points in paths:
+        lines += [f"  - from: {sender}", f"    to: {receiver}", f"    links: [{', '.join(links)}]", "    points:",
+                  *map(_message, points)]
+    if rings:
+        lines.append("collectives:")
+    for devices, points in rings:
+        lines += ["  - algorithm: ring", f"    devices: [{', '.join(devices)}]", "    points:", *map(_message, points)]
+    return _agpcs.sealed_profile("\n".join(lines) + "\n", f"the measurements of {what}")
 
 
 def cluster_text(profile_name, hosts, kinds, memory_of, links, batch, optimizer, precision,
@@ -180,7 +197,7 @@ def _signature(chain, widths, number):
     return f"agpcs.Measured({', '.join(inputs)}) -> {output} {{part={number}}}"
 
 
-def message(point):
+def _message(point):
     return f"      - {{bytes: {point.bytes}, time: {time(point.seconds)}, spread: {point.spread:.3g}}}"
 
 
@@ -199,7 +216,7 @@ def time(seconds):
     return f"{seconds * 1e6:.9g}us"
 
 
-def quoted(text):
+def _quoted(text):
     return '"' + re.sub(r'["\\\n]', "'", text) + '"'
 
 

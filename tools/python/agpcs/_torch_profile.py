@@ -265,36 +265,22 @@ def _text(asked, every, messages, reductions):
     what, kinds = asked.what, {}
     for measured in every:
         kinds.setdefault(measured.kind, []).append(measured)
-    lines = ["profile: 1", "devices:"]
+    lines = []
     for kind, ranks in kinds.items():
         hardware = {measured.device for measured in ranks}
         if len(hardware) > 1:
             raise UsageError(f"ranks of the kind '{kind}' are unlike hardware: {', '.join(sorted(hardware))}\n"
                              "  hint: a kind of its own for each in the cluster file")
-        lines += [f"  {kind}:", f"    hardware: {{processor: {files.quoted(ranks[0].device)}}}",
-                  f"    software: {{torch: {files.quoted(torch.__version__)}}}", f"    precision: {what['precision']}",
-                  f"    models: [{json.dumps(what['model'])}]",
-                  "    overlap: {compute_seconds_per_byte: "
-                  f"{files.time(_mean(measured.overlap.compute_seconds_per_byte for measured in ranks))}, communication_factor: "
-                  f"{_mean(measured.overlap.communication_factor for measured in ranks):.4g}}}", "    updates:"]
+        overlap = Overlap(*map(_mean, zip(*(measured.overlap for measured in ranks))))
+        lines += files.kind_lines(kind, ranks[0].device, what["precision"], json.dumps(what["model"]), overlap)
         for updates in zip(*(measured.updates for measured in ranks)):
-            lines.append(f"      - {{optimizer: {what['optimizer']}, elements: {updates[0].elements}, tensors: "
-                         f"{updates[0].tensors}, update: {files.time(_mean(u.seconds for u in updates))}, update_spread: 0, "
-                         f"begin: {files.time(_mean(u.begin for u in updates))}, begin_spread: 0}}")
-        lines.append("    operators:")
-        lines += _operators(what, asked.nodes, ranks)
+            lines.append(files.update_line(what["optimizer"], updates[0].elements, updates[0].tensors,
+                                           _mean(u.seconds for u in updates), _mean(u.begin for u in updates)))
+        lines += ["    operators:", *_operators(what, asked.nodes, ranks)]
     names = [device["name"] for device in what["devices"]]
-    if messages:
-        lines.append("paths:")
-    for path, points in zip(what["paths"], messages):
-        lines += [f"  - from: {names[path['from']]}", f"    to: {names[path['to']]}", f"    links: [{', '.join(path['links'])}]",
-                  "    points:", *map(files.message, points)]
-    if reductions:
-        lines.append("collectives:")
-    for group, points in reductions:
-        lines += ["  - algorithm: ring", f"    devices: [{', '.join(names[rank] for rank in group)}]", "    points:",
-                  *map(files.message, points)]
-    return _agpcs.sealed_profile("\n".join(lines) + "\n", "the measurements of agpcs.torch.profile")
+    paths = [(names[path["from"]], names[path["to"]], path["links"], points) for path, points in zip(what["paths"], messages)]
+    rings = [([names[rank] for rank in group], points) for group, points in reductions]
+    return files.sealed(lines, paths, rings, "agpcs.torch.profile")
 
 
 def _operators(what, nodes, ranks):

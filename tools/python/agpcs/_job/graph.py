@@ -81,9 +81,9 @@ def schema(node):
 
 def argument(node, name):
     """An argument by its name in the schema; None where there is none."""
-    for i, argument in enumerate(schema(node).arguments):
-        if argument.name == name:
-            return node.kwargs.get(name, node.args[i] if i < len(node.args) else argument.default_value)
+    for i, one in enumerate(schema(node).arguments):
+        if one.name == name:
+            return node.kwargs.get(name, node.args[i] if i < len(node.args) else one.default_value)
     return None
 
 
