@@ -2,6 +2,7 @@
 // The sections of a plan's text from its stages to its buckets.
 #include "ir/plan/sections.h"
 
+#include "ir/base/all_values.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/named.h"
 #include "ir/plan/choices.h"

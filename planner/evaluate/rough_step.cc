@@ -187,14 +187,15 @@ void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<P
                                    [](const StageSpec& spec) { return bool(spec.in_flight); });
   double held = 0, free = 0, slowest = 0;  // free: if all micro-batches were in flight
   for (std::size_t s = passes.size(); s-- > 0;) {
-    const auto [forward, backward, both] = passes[s];
+    const Passes& of_stage = passes[s];
+    const double both = of_stage.both;
     const std::int64_t in_flight = most_in_flight(strategy, s);
     const double before = rough.longest_way - messages.way[s];
     slowest = std::max(slowest, both);
     // The stage computes all of them. It waits for the first to come back, except for the forward
     // passes that it can make meanwhile.
     const auto with_waits = [&](std::int64_t others) {
-      const double waits = messages.way[s] - both - static_cast<double>(others) * forward;
+      const double waits = messages.way[s] - both - static_cast<double>(others) * of_stage.forward;
       return before + static_cast<double>(all) * both + std::max(0.0, waits);
     };
     // A micro-batch can begin when the one `in_flight` before it has come back.
@@ -210,7 +211,8 @@ void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<P
     free = std::max(
         {free, with_waits(all - 1), rough.longest_way + static_cast<double>(all - 1) * slowest});
     if (all <= in_flight) continue;
-    const double pace = std::max(forward + messages.forward[s], backward + messages.backward[s]);
+    const double pace =
+        std::max(of_stage.forward + messages.forward[s], of_stage.backward + messages.backward[s]);
     rough.seconds =
         std::max(rough.seconds, rough.longest_way + static_cast<double>(all - 1) * pace);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages and collectives: when they are posted, from which memory, and who waits for them.
+#include "ir/plan/lookup.h"
 #include "runtime/replay/plan_replayer.h"
 
 #include <fmt/format.h>
