@@ -9,8 +9,8 @@ Each case is a model on a cluster. Its ranks, of one thread each, measure a prof
 pipelines: as agpcs.torch.plan does for the ranks' devices (`search`), with a machine a stage (`pipeline`), with two stages
 of two machines (`2x2`), and with a machine a stage and as many layers in each (`equal`), where machines that are all alike
 would have such stages. All of them train in turns, in rounds. The table has
-the medians of steps. "Slower now" is how many times longer the profile's passes take between the rounds than they took for the
-profile, by rank: a shared machine changes its speed within minutes. "At this speed" is the error of what the same plans take
+the medians of steps. "Slower now" is how many times longer the profile's passes take between the jobs' steps than they took for
+the profile, by rank: a shared machine changes its speed within minutes. "At this speed" is the error of what the same plans take
 by the profile with times that are so much longer. Gains are those of `pipeline` over `equal`, with the same stages and
 micro-batches.
 Run it with a Python that has PyTorch 2.6 or newer, and with the package on PYTHONPATH.
@@ -27,7 +27,7 @@ import tempfile
 import time
 import warnings
 
-from ranks import chosen, parser_of, pause, ranks_on
+from ranks import chosen, keep_memory, parser_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/python")]
@@ -130,6 +130,7 @@ def rank_main(name, folder, options):
 
     import agpcs.torch
     from agpcs import _torch_job, _torch_profile
+    keep_memory()
     kind, loss_fn, batch_of = models()[name]
     model, batch = kind(), batch_of()
 
@@ -166,9 +167,9 @@ def rank_main(name, folder, options):
         for _ in range(2):
             job.step(batch)
     for i in range(options.rounds):
-        dist.barrier()
-        alone += [sum(noted[0].step(times.samples)[:2]) for _ in range(3)]
         for way in list(jobs)[::-1 if i % 2 else 1]:
+            dist.barrier()
+            alone += [sum(noted[0].step(times.samples)[:2]) for _ in range(3)]
             dist.barrier()
             begin = time.perf_counter()
             for _ in range(options.steps):
@@ -350,8 +351,8 @@ def rows(name, plans, predicted, now, result):
 def main():
     parser = parser_of(__doc__, "two/*")
     parser.add_argument("--seconds", type=float, default=45, help="of measuring a profile (default: %(default)g)")
-    parser.add_argument("--rounds", type=int, default=5, help="of each case (default: %(default)d)")
-    parser.add_argument("--steps", type=int, default=4, help="of a round, by each plan (default: %(default)d)")
+    parser.add_argument("--rounds", type=int, default=8, help="of each case (default: %(default)d)")
+    parser.add_argument("--steps", type=int, default=3, help="of a round, by each plan (default: %(default)d)")
     parser.add_argument("--drift", action="store_true", help="says what was off in each plan's steps, which are traced for it")
     parser.add_argument("--work", metavar="FOLDER", help="keeps cluster files, profiles and plans there")
     options = parser.parse_args()

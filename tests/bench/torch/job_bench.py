@@ -23,7 +23,6 @@ Run it with PyPI's PyTorch (2.6 or newer) and the package on PYTHONPATH.
 import argparse
 import collections
 import contextlib
-import ctypes
 import io
 import pathlib
 import statistics
@@ -34,6 +33,7 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/system/python"))
 import cases  # noqa: E402
 from interval import interval  # noqa: E402
+from ranks import keep_memory  # noqa: E402
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -194,15 +194,6 @@ def plan_of(name, width, micro_batches):
     file = io.BytesIO()
     agpcs.torch.export(model_of(name, width), batch_of(name, 0)[:1], file)
     return agpcs.plan(file.getvalue(), cases.CLUSTER, layout="local/0|local/1", micro_batches=micro_batches, bound=False)
-
-
-def keep_memory():
-    """Lets this process keep the memory that it frees. What glibc gives back is chance, and its page faults are up to a tenth
-    of a step of any way."""
-    libc = ctypes.CDLL(None)
-    for option, value in ((-1, 1 << 30), (-3, 1 << 25)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, at its most
-        if libc.mallopt(option, value) != 1:
-            raise OSError(f"mallopt({option}, {value}) was refused")
 
 
 def seconds_by_way(rank, name, width, plan, rounds, steps):
