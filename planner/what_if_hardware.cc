@@ -32,7 +32,7 @@ void launch_for_free(Cluster& cluster) {
 }
 
 void run_for_free(Cluster& cluster) {
-  for (DeviceKind& kind : cluster.kinds) kind.message_overhead = 0;
+  for (DeviceKind& kind : cluster.kinds) kind.message_overhead = kind.message_compute = 0;
   for (CollectiveFit& fit : cluster.collectives) fit.step_overhead = 0;
 }
 

@@ -31,6 +31,7 @@ int add_slower_kind(Cluster& cluster, int kind, double factor) {
   own.name = fmt::format("{}-x{:.3g}", own.name, factor);
   slow_down(cluster, own, factor);
   own.message_overhead *= factor;
+  own.message_compute *= factor;
   own.overlap.compute_seconds_per_byte *= factor;
   if (own.profile.given()) seal_profile(cluster.profiles[at(own.profile.profile)]);
   return static_cast<int>(cluster.kinds.size()) - 1;

@@ -13,8 +13,8 @@ StepEngine::StepEngine(const Cluster& cluster)
     : cluster_(cluster), network_(cluster.links), rank_of_(cluster.devices.size(), -1) {
   for (DeviceId id = 0; id < cluster.device_count(); ++id) {
     const DeviceKind& kind = cluster.kind_of(id);
-    effects_.push_back({kind.message_overhead, kind.overlap.compute_seconds_per_byte,
-                        kind.overlap.communication_factor});
+    effects_.push_back({kind.message_overhead, kind.message_compute,
+                        kind.overlap.compute_seconds_per_byte, kind.overlap.communication_factor});
     if (effects_.back().slowdown > 0) network_.watch(id);
   }
 }
@@ -196,7 +196,9 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
                                     : times.update;
   account(rank);
   Rank& state = ranks_[at(rank)];
-  const double lead = state.begun ? 0 : times.begin;
+  const double lead = state.owed + (state.begun ? 0 : times.begin);
+  run_.ranks[at(rank)].compute_seconds -= state.owed;
+  state.owed = 0;
   state.computing = state.begun = true;
   if (effects.port_factor != 1) ports_.push_back(rank);
   if (effects.slowdown > 0) {
@@ -309,6 +311,7 @@ void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction
   Rank& state = ranks_[at(rank)];
   const std::size_t stream = at(static_cast<int>(instruction.stream));
   state.pending[stream] = static_cast<int>(channels.size());
+  state.owed += static_cast<double>(channels.size()) * post_seconds(rank);
   if (channels.empty()) {
     finish(rank, state.running[stream]);
     return;
@@ -324,6 +327,7 @@ void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instructi
   const std::size_t collective = step_->collective_of(instruction.id);
   Rank& state = ranks_[at(rank)];
   state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
+  state.owed += post_seconds(rank);
   state.start[at(static_cast<int>(StreamKind::kCollective))] = -1;
   const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches +
                      static_cast<int>(collective);

@@ -73,6 +73,7 @@ class StepEngine {
     bool begun = false;                // the rank has computed in this step
     int moving = 0;                    // number of the rank's transfers and collectives in progress
     double since = 0;                  // when `computing` or `moving` last changed
+    double owed = 0;                   // seconds that messages add to the next computation
     int first_wait = 0;                // index in waits_
     int release = 0, release_end = 0;  // releases not announced yet, ascending by time
     double release_base = 0, release_lead = 0;  // times of releases count from the sum of both
@@ -80,9 +81,9 @@ class StepEngine {
     std::array<int, kStreamKindCount> pending = {};  // number of its meetings that have not ended
     std::array<double, kStreamKindCount> start = {};
   };
-  /// The effects of a device's kind on its ranks: o, c and f of `simulate` (simulator.h).
+  /// The effects of a device's kind on its ranks: o, p, c and f of `simulate` (simulator.h).
   struct Effects {
-    double overhead = 0, slowdown = 0, port_factor = 1;
+    double overhead = 0, post = 0, slowdown = 0, port_factor = 1;
   };
   /// A transfer or collective in progress, and the phase that it is in.
   struct RunningExchange {
@@ -119,6 +120,7 @@ class StepEngine {
   void announce(int rank);
   void end_computation(int rank, int index);
   double speed_of(int rank) const;
+  double post_seconds(int rank) const { return effects_[at(step_->ranks[at(rank)].device)].post; }
   void retime_computations();
   void scale_ports();
 

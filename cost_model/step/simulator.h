@@ -68,6 +68,8 @@ struct SimulateOptions {
 /// The measurements of a device kind count as follows; without measurements, none of this counts.
 /// * `message_overhead` o: every transfer and collective starts to move o later, with the o of its
 ///   slowest end. (What the runtime adds to a computation is in the operators' times.)
+/// * `message_compute` p: a rank's next computation starts p later for each message that the rank
+///   has begun to send or receive, and each collective. This does not count as computing.
 /// * The first computation of a rank's step lasts `CostTable::begin_seconds` longer.
 /// * `overlap.compute_seconds_per_byte` c: while r bytes/s in total go to and from a device, it
 ///   computes at max(0, 1 - r c) of its speed, so that B bytes cost B c seconds of computing, at

@@ -126,6 +126,7 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
     if (device != nullptr) {
       kind.profile = {at->index, entry};
       kind.message_overhead = device->message_overhead;
+      kind.message_compute = device->message_compute;
       kind.overlap = device->overlap;
       return device;
     }

@@ -171,8 +171,8 @@ class ProfileReader {
     DeviceProfile device;
     device.name = entry.key;
     const YamlMap map(entry.value, fmt::format("device '{}'", entry.key),
-                      {"hardware", "software", "precision", "models", "message_overhead", "overlap",
-                       "updates", "operators", "probes"},
+                      {"hardware", "software", "precision", "models", "message_overhead",
+                       "message_compute", "overlap", "updates", "operators", "probes"},
                       diagnostics_);
     if (!entry.value.IsMap()) return device;
     device.hardware = read_facts(map, "hardware");
@@ -183,6 +183,8 @@ class ProfileReader {
     device.models = texts(map, "models");
     device.message_overhead =
         map.quantity("message_overhead", QuantityKind::kSeconds, Sign::kNotNegative).value_or(0);
+    device.message_compute =
+        map.quantity("message_compute", QuantityKind::kSeconds, Sign::kNotNegative).value_or(0);
     if (const YAML::Node* overlap = map.find("overlap")) {
       device.overlap = read_overlap(*overlap, map.what());
     }

@@ -81,6 +81,9 @@ void print_device(const DeviceProfile& device, std::string& text) {
                  name_of(device.precision));
   fmt::format_to(Out(text), "    models: {}\n    message_overhead: {}\n", list(device.models),
                  print_seconds(device.message_overhead));
+  if (device.message_compute != 0) {
+    fmt::format_to(Out(text), "    message_compute: {}\n", print_seconds(device.message_compute));
+  }
   fmt::format_to(
       Out(text), "    overlap: {{compute_seconds_per_byte: {}, communication_factor: {}}}\n",
       print_seconds(device.overlap.compute_seconds_per_byte), device.overlap.communication_factor);

@@ -35,6 +35,9 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
   if (kind.message_overhead != 0) {
     fmt::format_to(Out(text), " message-overhead={}", kind.message_overhead);
   }
+  if (kind.message_compute != 0) {
+    fmt::format_to(Out(text), " message-compute={}", kind.message_compute);
+  }
   const MeasuredOverlap& overlap = kind.overlap;
   if (overlap.compute_seconds_per_byte != 0 || overlap.communication_factor != 1) {
     fmt::format_to(Out(text), " overlap={},{}", overlap.compute_seconds_per_byte,

@@ -92,8 +92,12 @@ void print_device(const DeviceProfile& device, std::string& text) {
     fmt::format_to(Out(text), "software {}={}\n", name, value);
   }
   for (const std::string& model : device.models) fmt::format_to(Out(text), "model {}\n", model);
-  fmt::format_to(Out(text), "message-overhead {}\noverlap {} {}\n", device.message_overhead,
-                 device.overlap.compute_seconds_per_byte, device.overlap.communication_factor);
+  fmt::format_to(Out(text), "message-overhead {}\n", device.message_overhead);
+  if (device.message_compute != 0) {
+    fmt::format_to(Out(text), "message-compute {}\n", device.message_compute);
+  }
+  fmt::format_to(Out(text), "overlap {} {}\n", device.overlap.compute_seconds_per_byte,
+                 device.overlap.communication_factor);
   for (const MeasuredUpdate& u : device.updates) {
     fmt::format_to(Out(text), "update {} elements={} tensors={} update={} spread={} begin={}",
                    u.optimizer, u.elements, u.tensors, u.update.seconds, u.update.spread,
@@ -185,6 +189,7 @@ class ProfileVerifier {
       check(update.begin, fmt::format("{}: what comes before, {}", what, describe(update)));
     }
     check_time(device.message_overhead, fmt::format("a message of {}", what));
+    check_time(device.message_compute, fmt::format("computing for a message of {}", what));
     check_time(device.overlap.compute_seconds_per_byte, fmt::format("a byte of {}", what));
     if (!std::isfinite(device.overlap.communication_factor) ||
         !(device.overlap.communication_factor > 0)) {
@@ -297,6 +302,7 @@ class ProfileMerger {
       x.begin = merged(x.begin, y.begin);
     });
     a.message_overhead = merged(a.message_overhead, b.message_overhead, 0);
+    a.message_compute = merged(a.message_compute, b.message_compute, 0);
     merge(a.overlap, b.overlap);
   }
 

@@ -67,6 +67,7 @@ struct DeviceProfile {
   std::vector<MeasuredOperator> probes;
   std::vector<MeasuredUpdate> updates;  ///< by optimizer, elements, tensors
   double message_overhead = 0;          ///< seconds that the runtime adds to each message
+  double message_compute = 0;           ///< seconds of computing that each message costs either end
   MeasuredOverlap overlap;
 };
 

@@ -17,12 +17,16 @@ namespace {
 /// The most instructions that are remembered; beyond, all programs are forgotten.
 constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
 
-/// More micro-batches than these only repeat what each stage holds between the filling and the
-/// draining of the pipeline.
+/// With the textbook's 1F1B, more micro-batches than these only repeat what each stage holds
+/// between the filling and the draining of the pipeline.
 std::int64_t enough_for_memory(const PipelineShape& shape) {
-  auto longest = static_cast<std::int64_t>(shape.alone.size());
-  for (const std::int64_t number : shape.in_flight) longest = std::max(longest, number);
-  return std::min<std::int64_t>(shape.micro_batches, 2 * longest + 8);
+  const auto stages = static_cast<std::int64_t>(shape.alone.size());
+  for (std::size_t s = 0; s < shape.in_flight.size(); ++s) {
+    const std::int64_t textbook =
+        textbook_in_flight(stages, static_cast<std::int64_t>(s), shape.micro_batches);
+    if (shape.in_flight[s] != textbook) return shape.micro_batches;
+  }
+  return std::min<std::int64_t>(shape.micro_batches, 2 * stages + 8);
 }
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {

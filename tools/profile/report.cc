@@ -97,6 +97,9 @@ std::string device_report(const DeviceProfile& device) {
   if (device.message_overhead > 0) {
     text += fmt::format("  the runtime adds {} to a message\n", time(device.message_overhead));
   }
+  if (device.message_compute > 0) {
+    text += fmt::format("  a message costs {} of computing\n", time(device.message_compute));
+  }
   const MeasuredOverlap& overlap = device.overlap;
   if (overlap.compute_seconds_per_byte > 0 || overlap.communication_factor != 1) {
     text += fmt::format(

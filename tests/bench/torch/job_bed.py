@@ -191,10 +191,15 @@ def rank_main(name, folder, options):
 def clusters_of():
     from clusters import uneven
     return {cluster.name: cluster for cluster in (
+        # Looked at while profiles and costs were made.
         uneven("tune", a=(70, 800), b=(45, 800), c=(30, 800)),
         uneven("two", a=(80, 500), b=(40, 500)),
         uneven("three", a=(80, 1000), b=(50, 1000), c=(25, 1000)),
         uneven("four", a=(50, 1000), b=(50, 1000), c=(30, 1000), d=(20, 1000)),
+        # These judge.
+        uneven("pair", a=(75, 300), b=(45, 300)),
+        uneven("trio", a=(65, 500), b=(45, 500), c=(35, 500)),
+        uneven("quad", a=(45, 800), b=(40, 800), c=(35, 800), d=(25, 800)),
     )}
 
 
@@ -265,8 +270,8 @@ def at_this_speed(cluster, plans, file, folder, slower):
     for line in (folder / "job.profile.yaml").read_text().splitlines():
         if re.fullmatch(r"  cpu-\S+:", line):
             factor = statistics.fmean(factors[line.strip(" :")])
-        if re.match(r" +- \{(samples|optimizer): ", line):
-            line = re.sub(r"(forward|backward|update|begin): ([-+.0-9e]+)",
+        if re.match(r" +(- \{(samples|optimizer)|message_compute): ", line):
+            line = re.sub(r"(forward|backward|update|begin|message_compute): ([-+.0-9e]+)",
                           lambda found: f"{found[1]}: {float(found[2]) * factor!r}", line)
         lines += [] if line.startswith("digest:") else [line]
     (folder / "now.profile.yaml").write_text(_agpcs.sealed_profile("\n".join(lines) + "\n", "the profile at this speed"))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was measured of devices, and what it does to a step.
+#include "ir/base/at.h"
 #include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
@@ -61,6 +62,27 @@ TEST(Overhead, OfTheSlowestEndComesOnceToATransfer) {
   const Estimate slower = step.simulate();
   EXPECT_NEAR(length(event_of(slower, 0, {Opcode::kSend, 0, 0})), plain + 3e-3, 1e-15);
   EXPECT_NEAR(length(event_of(slower, 1, {Opcode::kSendGradient, 0, 0})), plain + 3e-3, 1e-15);
+}
+
+TEST(Overhead, OfPostingAMessageComesToTheNextComputationOfEitherEnd) {
+  Step step = two_stages();
+  const Estimate plain = step.simulate();
+  constexpr double kPost = 1e-3;
+  step.cluster.kinds[0].message_compute = kPost;
+  const Estimate slower = step.simulate();
+  // The first rank sends the activation after its forward pass, and waits for the gradient before
+  // its backward pass. The second sends that while it already updates, and nothing comes after.
+  const auto longer = [&](int rank, InstructionId id) {
+    return length(event_of(slower, rank, id)) - length(event_of(plain, rank, id));
+  };
+  EXPECT_NEAR(longer(0, forward(0)) + longer(0, backward(0)) + longer(0, kUpdate), 2 * kPost,
+              1e-15);
+  EXPECT_NEAR(longer(1, forward(0)), kPost, 1e-15);
+  EXPECT_NEAR(longer(1, backward(0)) + longer(1, kUpdate), 0, 1e-15);
+  for (const int rank : {0, 1}) {  // posting is not computing
+    EXPECT_NEAR(slower.devices[at(rank)].compute_seconds, plain.devices[at(rank)].compute_seconds,
+                1e-15);
+  }
 }
 
 TEST(Overhead, BeginsTheStepOfEveryRankOnce) {

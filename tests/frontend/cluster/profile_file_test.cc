@@ -73,6 +73,21 @@ TEST(ProfileFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(profile->file, "lab.yaml");
 }
 
+TEST(ProfileFile, SaysWhatAMessageCostsOfComputingWhereItWasMeasured) {
+  const std::string line = "    message_compute: 190us\n";
+  const std::string measured =
+      with(with(kSmall, "digest: DIGEST\n", ""), "    overlap: ", line + "    overlap: ");
+  const Result<Profile> profile = seal_profile_text(measured, "lab.yaml");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(profile->devices[0].message_compute, 190e-6);
+  EXPECT_NE(profile->digest, small_profile().digest);
+  const std::string text = print_profile(*profile);
+  EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_EQ(print_profile(*parse_profile(text, "lab.yaml")), text);
+  EXPECT_THAT(seal_profile_text(with(measured, "190us", "-1us"), "lab.yaml").status().message(),
+              HasSubstr("'message_compute' of device 'cpu' must not be negative"));
+}
+
 Profile with_probes() {
   Profile profile = small_profile();
   profile.devices[0].probes = profile.devices[0].operators;

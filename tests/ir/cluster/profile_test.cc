@@ -157,7 +157,8 @@ TEST(MergeProfiles, TakesTheMeanOfWhatBothHaveAndTheLargestSpread) {
   cpu.operators[0].points[1].forward = {3e-6, 0.5};   // the same 3us
   cpu.updates[0].update.seconds = 12e-6;
   cpu.message_overhead = 14e-6;
-  cpu.overlap = {};  // not measured
+  cpu.message_compute = 20e-6;  // the other has none
+  cpu.overlap = {};             // not measured
   b.paths[0].points[0].time.seconds = 100e-6;
   const Result<Profile> merged = merge_profiles(a, b);
   ASSERT_TRUE(merged.ok()) << merged.status().message();
@@ -169,6 +170,7 @@ TEST(MergeProfiles, TakesTheMeanOfWhatBothHaveAndTheLargestSpread) {
   EXPECT_DOUBLE_EQ(both.operators[0].points[1].forward.seconds, 3e-6);
   EXPECT_DOUBLE_EQ(both.operators[0].points[1].forward.spread, 0.5);
   EXPECT_DOUBLE_EQ(both.message_overhead, 13e-6);
+  EXPECT_DOUBLE_EQ(both.message_compute, 20e-6);
   EXPECT_DOUBLE_EQ(both.overlap.communication_factor, 0.8);
   EXPECT_DOUBLE_EQ(both.overlap.compute_seconds_per_byte, 0.3e-9);
   EXPECT_DOUBLE_EQ(merged->paths[0].points[0].time.seconds, 90e-6);

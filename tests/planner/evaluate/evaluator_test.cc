@@ -100,6 +100,7 @@ Cluster measured() {
   Cluster cluster = three_hosts();
   cluster.kinds[0].message_overhead = 3e-6;
   cluster.kinds[1].message_overhead = 5e-6;
+  cluster.kinds[1].message_compute = 2e-6;
   cluster.kinds[1].overlap = {2e-11, 0.7};
   cluster.kinds[0].overlap = {1e-11, 0.9};
   cluster.collectives = {CollectiveFit{2e-6, 1.3}, CollectiveFit{1e-6, 1.1}};

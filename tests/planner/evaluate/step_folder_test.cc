@@ -125,6 +125,7 @@ TEST(StepFolder, FoldedStepsOnHostsWithMessageOverheadTakeAsLongToTheLastBit) {
   Cluster cluster = eight_hosts();
   cluster.kinds[0].message_overhead = 3e-6;
   cluster.kinds[1].message_overhead = 5e-6;
+  cluster.kinds[0].message_compute = 2e-6;
   cluster.collectives = {CollectiveFit{2e-6, 1.3}, CollectiveFit{1e-6, 1.1}};
   EXPECT_GT(compare(chain(16), std::move(cluster), 256, 3, 200), 30);
 }

@@ -118,13 +118,14 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
                   "autoplan")
 
 
-def kind_lines(kind, device, precision, model, overlap):
+def kind_lines(kind, device, precision, model, overlap, message_compute=0.0):
     """The first lines of a device kind in a profile; its updates and operators follow."""
     return [f"  {kind}:",
             f"    hardware: {{processor: {_quoted(device)}}}",
             f"    software: {{torch: {_quoted(torch.__version__)}}}",
             f"    precision: {precision}",
             f"    models: [{model}]",
+            *([f"    message_compute: {time(message_compute)}"] if message_compute else []),
             f"    overlap: {{compute_seconds_per_byte: {time(overlap.compute_seconds_per_byte)}, "
             f"communication_factor: {overlap.communication_factor:.4g}}}",
             "    updates:"]

@@ -13,6 +13,7 @@ from agpcs._errors import Error
 from agpcs._torch_clock import Clock
 
 KB, MB = 1 << 10, 1 << 20
+POSTINGS = 12  # messages of which the median counts
 LONGER = 1.25  # times the smallest size's: what the largest size of a series takes at least
 
 
@@ -115,6 +116,27 @@ class Links:
         buffers = buffers[:2 * count] + [torch.zeros(128 * KB // 4) for _ in range(2 * count - len(buffers))]
         return self._overlap(step, lambda: _Messages(self, buffers), sum(b.numel() * 4 for b in buffers), seconds)
 
+    def posting(self, step):
+        """Returns the processor seconds that a message on CPUs costs either end on the thread that computes. Each rank sends
+        to the next one and receives from the one before it, after each of several steps: a message comes after computing,
+        when caches have nothing of it."""
+        if self.ranks == 1:
+            return 0.0
+        after, before = self.neighbours()
+        sent, taken = torch.zeros(128 * KB // 4), []
+        for _ in range(POSTINGS):
+            step(None)
+            begin = time.thread_time()
+            received = torch.empty_like(sent)
+            for work in (dist.irecv(received, before, group=self.group), dist.isend(sent, after, group=self.group)):
+                work.wait()
+            taken.append((time.thread_time() - begin) / 2)
+        return statistics.median(taken)
+
+    def neighbours(self):
+        """The ranks in the job of the next rank and of the one before."""
+        return tuple(self.global_rank((self.rank + step) % self.ranks) for step in (1, self.ranks - 1))
+
     def _overlap(self, step, communicate, moved, seconds):
         """Of what `communicate()` begins, which sends and receives `moved` bytes in all."""
         idle = statistics.median(self._lone(communicate) for _ in range(3))
@@ -193,8 +215,8 @@ class _Messages:
     """Messages on CPUs that have begun: the first half of the buffers to the next rank, the second from the one before."""
 
     def __init__(self, links, buffers):
-        ranks, half = links.ranks, len(buffers) // 2
-        after, before = (links.global_rank((links.rank + step) % ranks) for step in (1, ranks - 1))
+        half = len(buffers) // 2
+        after, before = links.neighbours()
         self._begin = time.perf_counter()
         self._works = [dist.irecv(buffer, before, group=links.group) for buffer in buffers[half:]]
         self._works += [dist.isend(buffer, after, group=links.group) for buffer in buffers[:half]]

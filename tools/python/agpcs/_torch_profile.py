@@ -51,6 +51,7 @@ class Measured(typing.NamedTuple):
     device: str  #: the name of the hardware
     times: list  #: Times, ascending by samples
     updates: list  #: Update
+    message_compute: float
     overlap: Overlap
 
 
@@ -142,8 +143,9 @@ def _measured(asked, optimizer_fn, links, seconds):
     links.together()
     taken = together("be measured", lambda: _repeat(passes, sizes, updating, 0.5 * seconds))
     overlap = _overlap(asked, links, taken, 0.1 * seconds)
-    kind = asked.what["devices"][links.rank]["kind"]
-    return Measured(kind, device_name(device), passes.times(), updating.updates(passes.stretch()), overlap)
+    posting = links.posting(functools.partial(passes.step, min(taken))) if device.type == "cpu" else 0.0
+    kind, stretch = asked.what["devices"][links.rank]["kind"], passes.stretch()
+    return Measured(kind, device_name(device), passes.times(), updating.updates(stretch), stretch * posting, overlap)
 
 
 def _overlap(asked, links, taken, seconds):
@@ -272,7 +274,8 @@ def _text(asked, every, messages, reductions):
             raise UsageError(f"ranks of the kind '{kind}' are unlike hardware: {', '.join(sorted(hardware))}\n"
                              "  hint: a kind of its own for each in the cluster file")
         overlap = Overlap(*map(_mean, zip(*(measured.overlap for measured in ranks))))
-        lines += files.kind_lines(kind, ranks[0].device, what["precision"], json.dumps(what["model"]), overlap)
+        lines += files.kind_lines(kind, ranks[0].device, what["precision"], json.dumps(what["model"]), overlap,
+                                  _mean(measured.message_compute for measured in ranks))
         for updates in zip(*(measured.updates for measured in ranks)):
             lines.append(files.update_line(what["optimizer"], updates[0].elements, updates[0].tensors,
                                            _mean(u.seconds for u in updates), _mean(u.begin for u in updates)))

@@ -237,6 +237,10 @@ class Profiles(unittest.TestCase):
         text = self.path.read_text()
         self.assertEqual(re.findall("optimizer: (.*?), elements: ([0-9]+), tensors: ([0-9]+)", text),
                          2 * [("sgd momentum", "84", "6"), ("sgd momentum", "1344", "6")])
+        posting = re.findall("(?m)^    message_compute: (.*)$", text)
+        self.assertEqual(len(posting), 2)  # by kind
+        for cost in map(seconds, posting):
+            self.assertTrue(1e-6 < cost < 0.1, cost)
         self.assertEqual(len(re.findall("  - from: ", text)), 6)
         self.assertEqual(sorted(re.findall(r"devices: \[(.*)\]", text)), ["a/0, b/0", "a/0, b/0, b/1", "a/0, b/1", "b/0, b/1"])
 
