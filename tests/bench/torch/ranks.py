@@ -85,12 +85,14 @@ def parser_of(text, example):
 
 def chosen(cases, options, head):
     """Prints `head`, and returns what `cases` has for the names that the patterns of `options` ask for. Ends the bench after
-    `--list`, and where there is no test bed."""
+    `--list`, where no case is meant, and where there is no test bed."""
     import machines
     names = [name for name in cases if any(fnmatch.fnmatch(name, pattern) for pattern in options.cases)]
     if options.list:
         print("\n".join(names))
         sys.exit(0)
+    if not names:
+        sys.exit(f"error: no case is like {' or '.join(options.cases)}\n  hint: --list prints them")
     try:
         machines.check()
     except machines.Unavailable as error:
