@@ -118,15 +118,14 @@ class Job:
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
-        if asked["dropout"] not in (None, "by-sample"):
-            raise UsageError(f"dropout is {asked['dropout']!r}; it is 'by-sample' or None")
+        drawing = drawing_by(asked["dropout"])
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         _check_ranks(plan)
         self._filling = Filling(model, **given)
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
-        self._masks = None if asked["dropout"] is None else Masks(asked["seed"], self._device)
-        graph = Graph(model, program, None if self._masks is None else drawing_of)
+        self._masks = None if drawing is None else Masks(asked["seed"], self._device)
+        graph = Graph(model, program, drawing)
         self._exported = _Exported(graph, _torch_export.origins(converted), file)
         self._cluster = cluster or plan._made_from and plan._made_from[1]
         data = self._exported.place(plan, cluster, self._cluster)
@@ -396,9 +395,16 @@ def exported(model, sample_batch, input_names, output_names, options, device=Non
         return _torch_export.captured(model, inputs, input_names, output_names, options, device)
 
 
-def placed(plan, model, program, converted, file):
+def drawing_by(dropout):
+    """What tells how a node that draws random numbers is replaced; None where none is."""
+    if dropout not in (None, "by-sample"):
+        raise UsageError(f"dropout is {dropout!r}; it is 'by-sample' or None")
+    return None if dropout is None else drawing_of
+
+
+def placed(plan, model, program, converted, file, drawing=None):
     """The plan as JSON, and the module's graph with the plan's stages."""
-    found = _Exported(Graph(model, program), _torch_export.origins(converted), file)
+    found = _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file)
     return found.place(plan), found.graph
 
 

@@ -14,7 +14,7 @@ from agpcs._errors import UsageError
 from agpcs._job.replan import plan_on
 from agpcs._plan import Path, Plan, plan as make_plan
 from agpcs._torch_autoplan import duration
-from agpcs._torch_job import exported, parted, placed
+from agpcs._torch_job import drawing_by, exported, parted, placed
 
 
 class ModulePlan(Plan):
@@ -38,25 +38,28 @@ class ModulePlan(Plan):
 
 def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster: Path, batch: int | None = None,
          devices: Sequence[str] | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
-         export_options: Mapping[str, typing.Any] | None = None, **options: typing.Any) -> ModulePlan:
+         export_options: Mapping[str, typing.Any] | None = None, dropout: str | None = None,
+         **options: typing.Any) -> ModulePlan:
     """Plans the training of `model` on `cluster`, a file, for agpcs.torch.Job; returns a ModulePlan.
 
     `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
     without values, and may have none: it was made on the device "meta", or within FakeTensorMode.
     `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
     the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
-    `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones.
+    `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones, and the
+    same `dropout`, which the plan does not depend on.
 
     Raises PlanMismatch or UsageError, as Job does, if Job does not run the plan.
     """
     if devices is not None and "layout" in options:
         raise UsageError("devices and layout are both given\n  hint: a layout has its devices")
+    drawing = drawing_by(dropout)
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
     if devices is None:
         made = make_plan(file, cluster, batch=batch, **options)
     else:
         made = plan_on(devices, file, cluster, batch=batch, **options)
-    data, graph = placed(made, model, program, converted, file)
+    data, graph = placed(made, model, program, converted, file, drawing)
     parted(data, model, graph)
     return ModulePlan(made, _modules_of(model, data))
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy
 
-from cases import build, on_ranks
+from cases import CLUSTER, build, on_ranks
 from test_job import (BATCH, FOUR, NEWER, STEPS, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Transformer, batches, job_of,
                       optimizer_fn_of, plan_of)
 from test_job_training import rows_of
@@ -310,6 +310,21 @@ class BySample(unittest.TestCase):
                          "dropout=\"by-sample\" can follow\n  hint: dropout where an axis is the samples, as in batch x words x width$")
         self.assertRegex(self.refused(Silent), rf"^'dropout' \(dropout.default\) {file} draws random numbers in a region without "
                          "gradients, where dropout=\"by-sample\" replaces nothing\n  hint: draw them outside of torch.no_grad$")
+
+    def test_a_plan_for_it_warns_of_no_dropout_and_refuses_what_it_does_not_know(self):
+        def planned(kind, **options):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                agpcs.torch.plan(build(kind), batches(kind, 1)[0], cluster=CLUSTER, batch=BATCH, layout="local/0|local/1",
+                                 bound=False, **options)
+            return [str(warning.message) for warning in caught if "draws random numbers" in str(warning.message)]
+
+        self.assertNotEqual(planned(Drops), [])
+        self.assertEqual(planned(Drops, dropout="by-sample"), [])
+        with self.assertRaisesRegex(agpcs.UsageError, "is no dropout: dropout=\"by-sample\" does not know it"):
+            planned(Noise, dropout="by-sample")
+        with self.assertRaisesRegex(agpcs.UsageError, "dropout is 'by-rank'"):
+            planned(Drops, dropout="by-rank")
 
     def test_refuses_another_word(self):
         for result in on_ranks(functools.partial(refusing, dropout="by-rank"), plan_of(Drops, TWO)):
