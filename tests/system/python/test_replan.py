@@ -94,7 +94,7 @@ def drifting(rank, folder):
         loader, step = DataLoader(data, batch_sampler=sampler), 0
         while step < CALM + SLOW:
             for i, batch in enumerate(loader):
-                for _ in range(3 if rank == 1 and step >= CALM else 0):  # in proportion to its samples
+                for _ in range(6 if rank == 1 and step >= CALM else 0):  # in proportion to its samples
                     with torch.no_grad():
                         loss_of(ddp.module, batch)
                         loss_of(ddp.module, batch)
