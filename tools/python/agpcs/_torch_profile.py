@@ -51,7 +51,7 @@ class Measured(typing.NamedTuple):
     device: str  #: the name of the hardware
     times: list  #: Times, ascending by samples
     updates: list  #: Update
-    message_compute: float
+    message_compute: float  #: seconds that a message costs the thread that computes
     overlap: Overlap
 
 
