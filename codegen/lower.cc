@@ -3,6 +3,7 @@
 
 #include "codegen/stage_program.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/segments.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/state_parts.h"
@@ -32,6 +33,27 @@ std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& str
   return ranks;
 }
 
+/// Writes what stage `index` recomputes.
+void write_segments(const Graph& graph, const Strategy& strategy, std::size_t index,
+                    PlanStage& stage) {
+  const Recomputation& recompute = strategy.stages[index].recompute;
+  stage.recompute = static_cast<bool>(recompute);
+  if (recompute.segments < 2) return;
+  std::vector<OpId> ops;
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    if (strategy.stage_of[static_cast<std::size_t>(op)] == static_cast<int>(index)) {
+      ops.push_back(op);
+    }
+  }
+  const std::vector<std::size_t> ends = segment_ends(graph, ops, recompute);
+  if (ends.size() == 1 && ends.front() == ops.size()) return;
+  std::size_t first = 0;
+  for (const std::size_t end : ends) {
+    stage.segments.push_back(static_cast<std::int64_t>(end - first));
+    first = end;
+  }
+}
+
 std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
                                     const Strategy& strategy, std::int64_t batch,
                                     const std::map<DeviceId, int>& ranks) {
@@ -45,7 +67,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
     }
     stage.samples = spec.shares;
     if (batch % strategy.micro_batches != 0) stage.odd = stage.ranks[odd_replica(spec)];
-    stage.recompute = spec.recompute;
+    write_segments(graph, strategy, stages.size(), stage);
     stage.operators = runs_of_stage(graph, strategy.stage_of, static_cast<int>(stages.size()));
     stages.push_back(std::move(stage));
   }

@@ -308,7 +308,7 @@ class PlanChanges {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       const StageSpec& spec = now_.stages[at(stage)];
       AGPCS_RETURN_IF_ERROR(
-          attempt("recompute", {SetMemory{stage, !spec.recompute}},
+          attempt("recompute", {SetMemory{stage, spec.recompute ? Recomputation{} : kWholeStage}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
       if (spec.devices.size() < 2 || !may_divide_state(problem_)) continue;

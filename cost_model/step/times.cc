@@ -3,6 +3,7 @@
 
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/segments.h"
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@ struct StageWork {
   std::vector<OpId> ops;                       // ascending
   std::int64_t elements = 0, tensors = 0;      // sizes of its parameters
   std::vector<std::pair<int, OpId>> releases;  // bucket, operator of its last gradient
+  std::vector<std::size_t> segment_ends;       // indices into `ops`; those before are recomputed
 };
 
 using ParameterIds = std::unordered_map<std::string_view, TensorId>;
@@ -59,7 +61,10 @@ Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const 
 Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& graph) {
   AGPCS_TRY(std::vector<std::vector<OpId>> ops, operators_of_stages(plan, graph));
   std::vector<StageWork> work(plan.stages.size());
-  for (std::size_t s = 0; s < work.size(); ++s) work[s].ops = std::move(ops[s]);
+  for (std::size_t s = 0; s < work.size(); ++s) {
+    work[s].segment_ends = segment_ends(plan.stages[s], ops[s].size());
+    work[s].ops = std::move(ops[s]);
+  }
   const ParameterIds ids = parameter_ids(graph);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
@@ -81,21 +86,29 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
 
 /// `others`: the elements that other ranks own.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   std::int64_t others, bool recompute, std::size_t bucket_count) {
+                   std::int64_t others, std::size_t bucket_count) {
   RankTimes times;
   times.gradients.resize(bucket_count);
   times.begin = costs.begin_seconds(kind, work.elements);
   times.update = costs.update_seconds(kind, work.elements - others, work.tensors);
-  std::vector<double> backward(work.ops.size());
+  std::vector<OpSeconds> seconds(work.ops.size());
   for (std::size_t i = 0; i < work.ops.size(); ++i) {
-    const OpSeconds seconds = costs.seconds(kind, work.ops[i], samples);
-    times.forward += seconds.forward;
-    backward[i] = seconds.backward;
+    seconds[i] = costs.seconds(kind, work.ops[i], samples);
+    times.forward += seconds[i].forward;
   }
-  double elapsed = recompute ? times.forward : 0;
+  double elapsed = 0;
   auto release = work.releases.begin();
+  auto segment = work.segment_ends.rbegin();
   for (std::size_t i = work.ops.size(); i-- > 0;) {
-    elapsed += backward[i];
+    if (segment != work.segment_ends.rend() && i + 1 == *segment) {
+      const std::size_t end = *segment++;
+      double again = 0;
+      for (std::size_t k = segment == work.segment_ends.rend() ? 0 : *segment; k < end; ++k) {
+        again += seconds[k].forward;
+      }
+      elapsed += again;
+    }
+    elapsed += seconds[i].backward;
     for (; release != work.releases.end() && release->second >= work.ops[i]; ++release) {
       times.gradients[static_cast<std::size_t>(release->first)] = elapsed;
     }
@@ -126,8 +139,7 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
     const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
     if (added) {
       const auto of = [&](std::int64_t count) {
-        return times_of(work[s], costs, kind, count, elsewhere, plan.stages[s].recompute,
-                        plan.buckets.size());
+        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size());
       };
       entry->second = of(samples);
       const RankTimes smaller = odd ? of(samples - 1) : entry->second;

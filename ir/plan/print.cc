@@ -92,7 +92,9 @@ class PlanPrinter {
     add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(stage.ranks),
         print_devices(stage.devices), print_samples(stage.samples));
     if (stage.odd >= 0) add(" odd={}", stage.odd);
-    add(" recompute={} operators={}\n", stage.recompute ? "yes" : "no", operators);
+    add(" recompute={}", stage.recompute ? "yes" : "no");
+    if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
+    add(" operators={}\n", operators);
     for (const PlanStage::Run& run : stage.operators) {
       add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);
     }

@@ -108,7 +108,7 @@ void read_parts(PlanLineReader& in, PlanBucket& bucket) {
 
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
   PlanLineReader in(line, diagnostics,
-                    {"ranks", "devices", "samples", "odd", "recompute", "operators"});
+                    {"ranks", "devices", "samples", "odd", "recompute", "segments", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
@@ -116,6 +116,9 @@ PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagno
   read_list(in, "samples", stage.samples, parse_samples, "16x4,20");
   if (in.next_is("odd")) stage.odd = static_cast<int>(in.integer_value("odd"));
   stage.recompute = in.yes_no_value("recompute");
+  if (in.next_is("segments")) {
+    read_list(in, "segments", stage.segments, parse_samples, "40x11,52");
+  }
   const std::int64_t operators = in.integer_value("operators");
   in.finish();
   std::int64_t found = 0;

@@ -22,8 +22,6 @@
 namespace agpcs {
 namespace {
 
-/// Larger figures are mistakes. Below this limit, no sum or product here overflows.
-constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 constexpr std::size_t kMostFaults = 20;
 
 constexpr std::string_view kDigestPrefix = "sha256:";
@@ -42,9 +40,7 @@ class StructureChecker {
     check_header();
     check_training();
     check_optimizer();
-    if (plan_.stages.empty()) fail("no stages", "a plan has at least one stage");
-    for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
-    if (faults_.empty()) check_ranks();
+    check_stages(plan_, faults_);
     for (std::size_t i = 0; i < plan_.cuts.size(); ++i) check_cut(i);
     for (std::size_t i = 0; i < plan_.flows.size(); ++i) check_flow(i);
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
@@ -68,7 +64,7 @@ class StructureChecker {
     }
     for (std::size_t i = 0; i < plan_.dims.size(); ++i) {
       const auto& [name, value] = plan_.dims[i];
-      if (value < 1 || value > kLargest) fail(fmt::format("dim '{}' is {}", name, value));
+      if (value < 1 || value > kLargestFigure) fail(fmt::format("dim '{}' is {}", name, value));
       if (i > 0 && plan_.dims[i - 1].first >= name) {
         fail(fmt::format("dim '{}' comes after '{}'", name, plan_.dims[i - 1].first),
              "dims are sorted, each once");
@@ -88,8 +84,8 @@ class StructureChecker {
 
   void check_training() {
     const Training& t = plan_.training;
-    if (t.batch < 1 || t.batch > kLargest) fail(fmt::format("batch is {}", t.batch));
-    if (t.statistics_every < 0 || t.statistics_every > kLargest) {
+    if (t.batch < 1 || t.batch > kLargestFigure) fail(fmt::format("batch is {}", t.batch));
+    if (t.statistics_every < 0 || t.statistics_every > kLargestFigure) {
       fail(fmt::format("statistics-every is {}", t.statistics_every),
            "a number of steps; 0: never");
     }
@@ -140,137 +136,13 @@ class StructureChecker {
     }
   }
 
-  void check_name(std::string_view kind, char letter, std::size_t index, const std::string& name) {
-    const std::string expected = fmt::format("{}{}", letter, index);
-    if (name == expected) return;
-    fail(fmt::format("{} '{}' is where '{}' is expected", kind, name, expected),
-         fmt::format("{}s are named {}0, {}1, ... in order", kind, letter, letter));
-  }
-
-  void check_stage(std::size_t index) {
-    const PlanStage& stage = plan_.stages[index];
-    check_name("stage", 's', index, stage.name);
-    const std::size_t count = stage.ranks.size();
-    if (count == 0 || stage.devices.size() != count || stage.samples.size() != count) {
-      return fail(fmt::format("stage {} has {} ranks, {} devices and {} samples", stage.name, count,
-                              stage.devices.size(), stage.samples.size()),
-                  "each rank has one device and one share");
-    }
-    for (std::size_t i = 1; i < count; ++i) {
-      if (stage.ranks[i - 1] >= stage.ranks[i]) {
-        fail(fmt::format("stage {}: rank {} comes after rank {}", stage.name, stage.ranks[i],
-                         stage.ranks[i - 1]),
-             "ranks ascend");
-      }
-    }
-    if (stage.idle()) return check_idle(index);
-    check_samples(stage);
-    check_operators(stage);
-  }
-
-  void check_idle(std::size_t index) {
-    const PlanStage& stage = plan_.stages[index];
-    if (index == 0 || index + 1 < plan_.stages.size()) {
-      fail(fmt::format("stage {} has no operators", stage.name),
-           "ranks without work are in one stage, the last of several");
-    }
-    if (stage.odd != -1) {
-      fail(fmt::format("stage {} has no operators, but odd={}", stage.name, stage.odd),
-           "idle ranks take 0 samples");
-    }
-    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
-      if (stage.samples[i] == 0) continue;
-      return fail(fmt::format("stage {} has no operators, but rank {} takes {} samples", stage.name,
-                              stage.ranks[i], stage.samples[i]),
-                  "idle ranks take 0 samples");
-    }
-  }
-
-  void check_samples(const PlanStage& stage) {
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
-      const std::int64_t samples = stage.samples[i];
-      if (samples < 1 || samples > plan_.training.batch) {
-        return fail(fmt::format("stage {}: rank {} takes {} samples of a batch of {}", stage.name,
-                                stage.ranks[i], samples, plan_.training.batch));
-      }
-      if (sum <= kLargest) sum += samples;
-    }
-    if (plan_.micro_batches < 1) return;
-    check_odd(stage);
-    if (sum == plan_.micro_batch_size()) return;
-    fail(fmt::format("stage {}: samples sum to {}, a micro-batch has {}", stage.name, sum,
-                     plan_.micro_batch_size()),
-         fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches));
-  }
-
-  /// Checks who takes one sample less of the smaller micro-batches, where there are any.
-  void check_odd(const PlanStage& stage) {
-    const bool equal = plan_.training.batch % plan_.micro_batches == 0;
-    if (equal && stage.odd == -1) return;
-    const std::string batch =
-        fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches);
-    if (equal) {
-      return fail(fmt::format("stage {} has odd={}, but all micro-batches are equal", stage.name,
-                              stage.odd),
-                  batch);
-    }
-    const auto rank = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
-    if (rank == stage.ranks.end()) {
-      return fail(stage.odd == -1 ? fmt::format("stage {} has no odd=RANK", stage.name)
-                                  : fmt::format("stage {}: odd={} is no rank of the stage",
-                                                stage.name, stage.odd),
-                  batch + ": one rank takes a sample less of the smaller ones");
-    }
-    const std::int64_t samples =
-        stage.samples[static_cast<std::size_t>(rank - stage.ranks.begin())];
-    if (samples > 1) return;
-    fail(fmt::format("stage {}: rank {} would take 0 samples of smaller micro-batches", stage.name,
-                     stage.odd),
-         "odd=RANK names a rank with at least 2 samples");
-  }
-
-  void check_operators(const PlanStage& stage) {
-    for (const PlanStage::Run& run : stage.operators) {
-      if (run.count < 1 || run.count > kLargest || (run.count == 1) != (run.first == run.last)) {
-        fail(fmt::format("stage {}: {} operators from '{}' to '{}'", stage.name, run.count,
-                         run.first, run.last));
-      }
-    }
-  }
-
-  void check_ranks() {
-    std::map<int, std::string_view> stage_of;
-    std::set<std::string_view> devices;
-    for (const PlanStage& stage : plan_.stages) {
-      for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-        const auto [it, added] = stage_of.emplace(stage.ranks[i], stage.name);
-        if (!added) {
-          fail(fmt::format("rank {} is in stage {} and in stage {}", stage.ranks[i], it->second,
-                           stage.name));
-        }
-        if (!devices.insert(stage.devices[i]).second) {
-          fail(fmt::format("device '{}' has two ranks", stage.devices[i]));
-        }
-      }
-    }
-    const int count = plan_.rank_count();
-    if (!faults_.empty() ||
-        (stage_of.begin()->first == 0 && stage_of.rbegin()->first == count - 1)) {
-      return;
-    }
-    fail(fmt::format("{} ranks, numbered {} to {}", count, stage_of.begin()->first,
-                     stage_of.rbegin()->first),
-         "ranks are numbered from 0 without gaps");
-  }
-
   bool is_stage(int stage) const {
     return stage >= 0 && stage < static_cast<int>(plan_.stages.size());
   }
 
   void check_cut(std::size_t index) {
     const Cut& cut = plan_.cuts[index];
-    check_name("cut", 'c', index, cut.name);
+    check_name({"cut", 'c', index}, cut.name, faults_);
     if (!is_stage(cut.from) || !is_stage(cut.to) || cut.from >= cut.to) {
       return fail(fmt::format("cut {} goes from s{} to s{} of {} stages", cut.name, cut.from,
                               cut.to, plan_.stages.size()),
@@ -297,7 +169,7 @@ class StructureChecker {
   void check_tensor(const Cut& cut, const CutTensor& tensor) {
     std::int64_t elements = 1;
     for (const std::int64_t dim : tensor.dims) {
-      if (dim < 1 || dim > kLargest / elements) {
+      if (dim < 1 || dim > kLargestFigure / elements) {
         return fail(fmt::format("cut {}: '{}' has extent {}", cut.name, tensor.name, dim));
       }
       elements *= dim;
@@ -318,7 +190,7 @@ class StructureChecker {
 
   void check_flow(std::size_t index) {
     const PlanFlow& flow = plan_.flows[index];
-    check_name("flow", 'f', index, flow.name);
+    check_name({"flow", 'f', index}, flow.name, faults_);
     if (!is_stage(flow.stage)) {
       return fail(fmt::format("flow {} is of stage s{}, of {} stages", flow.name, flow.stage,
                               plan_.stages.size()));
@@ -371,7 +243,7 @@ class StructureChecker {
 
   void check_bucket(std::size_t index) {
     const PlanBucket& bucket = plan_.buckets[index];
-    check_name("bucket", 'b', index, bucket.name);
+    check_name({"bucket", 'b', index}, bucket.name, faults_);
     if (!is_stage(bucket.stage)) {
       fail(fmt::format("bucket {} is of stage s{}, of {} stages", bucket.name, bucket.stage,
                        plan_.stages.size()));
@@ -383,7 +255,7 @@ class StructureChecker {
     check_algorithm(bucket);
     if (bucket.members.empty()) fail(fmt::format("bucket {} has no gradients", bucket.name));
     for (const BucketMember& member : bucket.members) {
-      if (member.elements < 1 || member.elements > kLargest) {
+      if (member.elements < 1 || member.elements > kLargestFigure) {
         fail(fmt::format("bucket {}: '{}' has {} elements", bucket.name, member.parameter,
                          member.elements));
       }

@@ -5,7 +5,10 @@
 
 #include <agpcs/plan.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace agpcs {
@@ -20,9 +23,23 @@ struct PlanFault {
 };
 using PlanFaults = std::vector<PlanFault>;
 
+/// Larger figures are mistakes. Below this limit, no sum or product of a check overflows.
+inline constexpr std::int64_t kLargestFigure = std::int64_t{1} << 48;
+
+/// A section of a plan: the third cut is {"cut", 'c', 2}.
+struct PlanSection {
+  std::string_view kind;
+  char letter = ' ';
+  std::size_t index = 0;
+};
+/// Checks that a section has the name of its place: "c2".
+void check_name(const PlanSection& section, const std::string& name, PlanFaults& faults);
+
 /// Checks training, stages, cuts, buckets and expectations, but no programs: names, ranges, ranks,
 /// shares.
 void check_structure(const Plan& plan, PlanFaults& faults);
+/// The part of `check_structure` that checks stages and ranks.
+void check_stages(const Plan& plan, PlanFaults& faults);
 /// Checks each program alone: it has exactly the instructions that its stage needs, each after its
 /// inputs.
 void check_programs(const Plan& plan, PlanFaults& faults);

@@ -7,6 +7,7 @@
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/segments.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -65,15 +66,8 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   memory_.forward_peak = forward_peak();
   memory_.in_flight = held_bytes();
   memory_.backward_peak = backward_peak(memory_.in_flight);
-  if (parts.recompute) {  // the backward pass begins with the forward pass
-    memory_.backward_peak = std::max(memory_.backward_peak, memory_.forward_peak);
-    keep_received_only();
-    memory_.forward_peak = forward_peak();
-    memory_.in_flight = held_bytes();
-  } else {
-    for (const TensorId id : received_) {
-      if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
-    }
+  for (const TensorId id : received_) {
+    if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
   forget();
   return memory_;
@@ -161,10 +155,19 @@ void StageMemoryModel::count_cuts() {
 }
 
 void StageMemoryModel::find_kept() {
-  for (const OpId op : parts_->ops) {
+  const std::vector<std::size_t>& ends = parts_->segment_ends;
+  std::size_t first = 0;
+  for (const std::size_t end : ends) {
+    keep_inputs_of_segment(first, end);
+    first = end;
+  }
+  for (std::size_t i = first; i < parts_->ops.size(); ++i) {
+    const OpId op = parts_->ops[i];
     const OpKept& kept = kept_by(op);
     ops_[at(op)].extra = kept.extra;
     for (const TensorId root : kept.roots) keep(root, op);
+  }
+  for (const OpId op : parts_->ops) {
     for_each(op, &OfOp::inputs, inputs_,
              [&](TensorId root) { tensors_[at(root)].last_reader = op; });
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
@@ -180,12 +183,21 @@ void StageMemoryModel::keep(TensorId root, OpId op) {
   kept_.push_back(root);
 }
 
-/// Applies recomputation: a micro-batch keeps what it received, and nothing else.
-void StageMemoryModel::keep_received_only() {
-  for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
-  kept_.clear();
-  for (const OpId op : parts_->ops) ops_[at(op)].extra = 0;
-  for (const TensorId id : received_) keep(id, parts_->ops.front());
+/// Returns whether an operator of parts_->ops[first, end) makes what `root` holds.
+bool StageMemoryModel::is_made_by(TensorId root, std::size_t first, std::size_t end) const {
+  const OpId producer = graph_.tensor(root).producer;
+  return !tensors_[at(root)].received && producer >= parts_->ops[first] &&
+         producer <= parts_->ops[end - 1];
+}
+
+/// A micro-batch keeps what a recomputed segment reads and does not make.
+void StageMemoryModel::keep_inputs_of_segment(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    for_each(parts_->ops[i], &OfOp::inputs, inputs_, [&](TensorId root) {
+      if (graph_.tensor(root).kind != TensorKind::kActivation) return;
+      if (!is_made_by(root, first, end)) keep(root, parts_->ops[first]);
+    });
+  }
 }
 
 /// Returns what a micro-batch holds between its passes: what is kept, and what is sent.
@@ -240,6 +252,40 @@ std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
   return passing;
 }
 
+/// Computes the forward pass of the segment parts_->ops[first, end) again, with what its operators
+/// keep: adds that to `live`. Returns the peak. What the stage sends is held already.
+std::int64_t StageMemoryModel::repeat(std::size_t first, std::size_t end, std::int64_t& live) {
+  for (std::size_t i = first; i < end; ++i) {
+    const OpId op = parts_->ops[i];
+    for (const TensorId root : kept_by(op).roots) {
+      OpId& keeper = tensors_[at(root)].repeated;
+      if (keeper == kNone && is_made_by(root, first, end)) keeper = op;
+    }
+  }
+  std::int64_t peak = live;
+  for (std::size_t i = first; i < end; ++i) {
+    const OpId op = parts_->ops[i];
+    live += kept_by(op).extra;
+    ops_[at(op)].freed += kept_by(op).extra;
+    for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
+      OfTensor& tensor = tensors_[at(id)];
+      if (tensor.root != id || tensor.sent) return;
+      live += bytes(id);
+      if (tensor.repeated != kNone) {
+        ops_[at(tensor.repeated)].freed += bytes(id);
+      } else {
+        ops_[at(std::min(tensor.last_reader, parts_->ops[end - 1]))].passing += bytes(id);
+      }
+    });
+    peak = std::max(peak, live);
+    live -= std::exchange(ops_[at(op)].passing, 0);
+  }
+  for (std::size_t i = first; i < end; ++i) {
+    for (const TensorId root : kept_by(parts_->ops[i]).roots) tensors_[at(root)].repeated = kNone;
+  }
+  return peak;
+}
+
 std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
   for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
   for (const TensorId id : kept_) {
@@ -247,14 +293,21 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
     if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
   std::int64_t live = held, peak = held;
-  for (auto op = parts_->ops.rbegin(); op != parts_->ops.rend(); ++op) {
-    const std::int64_t passing = make_gradients(*op, live);
+  const std::vector<std::size_t>& ends = parts_->segment_ends;
+  std::size_t segment = ends.size();
+  for (std::size_t i = parts_->ops.size(); i-- > 0;) {
+    if (segment > 0 && i + 1 == ends[segment - 1]) {
+      --segment;
+      peak = std::max(peak, repeat(segment == 0 ? 0 : ends[segment - 1], ends[segment], live));
+    }
+    const OpId op = parts_->ops[i];
+    const std::int64_t passing = make_gradients(op, live);
     peak = std::max(peak, live + passing);
-    for_each(*op, &OfOp::outputs, outputs_, [&](TensorId id) {
+    for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OfTensor& tensor = tensors_[at(id)];
       if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
     });
-    live -= take_freed(*op);
+    live -= take_freed(op);
   }
   return peak;
 }
@@ -286,7 +339,6 @@ namespace {
 /// stage that has them.
 StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops) {
   StageParts parts;
-  parts.recompute = true;
   std::vector<TensorId> trained;
   for (const OpId op : ops) {
     for (const TensorId id : graph.op(op).inputs) {
@@ -302,6 +354,7 @@ StageParts parts_alone(const Graph& graph, const Training& training, std::vector
         elements_at(tensor.shape, 1) *
         static_cast<std::int64_t>(size_of(held_type(tensor.type, training.precision)));
   }
+  parts.segment_ends = {ops.size()};
   parts.ops = std::move(ops);
   return parts;
 }
@@ -330,7 +383,7 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.ops = std::move(ops);
   parts.micro_batches = plan.micro_batches;
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
-  parts.recompute = described.recompute;
+  parts.segment_ends = segment_ends(described, parts.ops.size());
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_of(stage)) continue;
     parts.gradients += bucket.bytes();

@@ -43,7 +43,8 @@ struct StageParts {
   /// included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
   std::int64_t micro_batches = 1;
-  bool recompute = false;
+  /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
+  std::vector<std::size_t> segment_ends;
 };
 
 /// Returns the parts of a stage of `plan` whose operators are `ops`.
@@ -74,6 +75,7 @@ class StageMemoryModel {
   struct OfTensor {
     TensorId root = kNone;      // whose storage it shares; the other fields describe the root
     OpId first_keeper = kNone;  // the first operator that keeps it for its backward pass
+    OpId repeated = kNone;      // the same, of those that are recomputed with its producer
     OpId last_reader = kNone;   // the last operator that reads it, or its producer
     std::int64_t gradient = 0;  // bytes of its gradient
     bool seen = false, received = false, sent = false, has_gradient = false;
@@ -82,7 +84,8 @@ class StageMemoryModel {
     // These never change: ranges in the lists of the same names, each up to the next operator's.
     std::size_t residents = 0, inputs = 0, outputs = 0, gradients = 0;
     std::int64_t extra = 0;  // bytes that it keeps besides tensors
-    std::int64_t freed = 0;  // bytes that are freed when it ends
+    std::int64_t freed = 0;    // bytes that are freed when it ends
+    std::int64_t passing = 0;  // bytes that are freed when it has been computed again
   };
   /// An input to which a gradient flows.
   struct Gradient {
@@ -114,10 +117,12 @@ class StageMemoryModel {
   void count_cuts();
   void find_kept();
   void keep(TensorId root, OpId op);
-  void keep_received_only();
+  void keep_inputs_of_segment(std::size_t first, std::size_t end);
+  bool is_made_by(TensorId root, std::size_t first, std::size_t end) const;
   std::int64_t held_bytes() const;
   std::int64_t forward_peak();
   std::int64_t make_gradients(OpId op, std::int64_t& live);
+  std::int64_t repeat(std::size_t first, std::size_t end, std::int64_t& live);
   std::int64_t backward_peak(std::int64_t held);
   std::int64_t take_freed(OpId op);
   void forget();

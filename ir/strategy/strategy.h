@@ -9,6 +9,7 @@
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,13 +18,27 @@
 
 namespace agpcs {
 
+/// How a stage recomputes: it has `segments` segments (ir/strategy/segments.h), and all but the last
+/// `kept` of them compute their forward pass again, each just before its own backward pass. Between
+/// its passes, a micro-batch keeps what these segments read, and all that the kept ones need.
+struct Recomputation {
+  int segments = 0;  ///< 0: nothing is recomputed
+  int kept = 0;      ///< fewer than `segments`
+  explicit operator bool() const { return segments > 0; }
+  /// Returns about which part of the forward pass is computed again.
+  double part() const { return segments == 0 ? 0 : static_cast<double>(segments - kept) / segments; }
+  friend auto operator<=>(const Recomputation&, const Recomputation&) = default;
+};
+/// All operators of the stage are recomputed at once.
+inline constexpr Recomputation kWholeStage = {1, 0};
+
 /// A stage's device group. Device i takes `shares[i]` samples of every micro-batch. Micro-batches
 /// are as equal as can be, larger ones first. Where they differ, shares are those of the larger
 /// ones and one device (`odd_replica`) takes a sample less of the smaller ones.
 struct StageSpec {
   std::vector<DeviceId> devices;     ///< ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
-  bool recompute = false;
+  Recomputation recompute = {};
   /// Divides the optimizer's state among the devices (ir/strategy/state_parts.h), except for
   /// parameters that other stages read, too.
   bool divides_state = false;

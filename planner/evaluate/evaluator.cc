@@ -80,7 +80,7 @@ class Evaluator::Impl {
   }
 
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
-                             bool recompute) {
+                             const Recomputation& recompute) {
     load_memory(strategy);
     StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
@@ -389,12 +389,10 @@ class Evaluator::Impl {
       });
     }
     for (const Equals& equal : equals_) {
-      const StageSeconds& seconds = stages_.seconds(info(equal.stage), equal.kind, equal.samples,
-                                                    spec(equal.stage).recompute);
-      const StageSeconds& smaller =
-          equal.odd ? stages_.seconds(info(equal.stage), equal.kind, equal.samples - 1,
-                                      spec(equal.stage).recompute)
-                    : seconds;
+      ReplicaKey replica = {equal.kind, equal.samples, spec(equal.stage).recompute};
+      const StageSeconds& seconds = stages_.seconds(info(equal.stage), replica);
+      if (equal.odd) --replica.samples;
+      const StageSeconds& smaller = stages_.seconds(info(equal.stage), replica);
       const std::int64_t elements = elements_[at(equal.stage)];
       step_.times.push_back({problem_.costs.begin_seconds(equal.kind, elements), seconds.forward,
                              seconds.backward,
@@ -550,7 +548,7 @@ std::int64_t Evaluator::divided_bytes(const Strategy& strategy, int stage) {
   return impl_->divided_bytes(strategy, stage);
 }
 std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
-                                      bool recompute) {
+                                      const Recomputation& recompute) {
   return impl_->replica_bytes(strategy, stage, samples, recompute);
 }
 

@@ -48,7 +48,7 @@ class Evaluator {
   /// with or without recomputation. All else is as in `strategy`. If the stage divides its state,
   /// the divided state does not count.
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
-                             bool recompute);
+                             const Recomputation& recompute);
   /// Returns the bytes of the optimizer's state that devices of `stage` may divide.
   std::int64_t divided_bytes(const Strategy& strategy, int stage);
 

@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/segments.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 
@@ -18,12 +19,6 @@ namespace {
 
 /// About the most bytes that are remembered; beyond, all are forgotten.
 constexpr std::size_t kMostStageBytes = std::size_t{1} << 28;
-
-/// Packs a key. Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
-std::uint64_t key_of(std::int64_t samples, std::int64_t other, bool flag) {
-  return static_cast<std::uint64_t>(samples) << 32 | static_cast<std::uint64_t>(other) << 1 |
-         static_cast<std::uint64_t>(flag);
-}
 
 bool equal(const std::vector<StageParts::Crossing>& a, const std::vector<StageParts::Crossing>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -46,6 +41,12 @@ void add(const CutBytes& own, CutBytes& bytes) {
 }
 
 }  // namespace
+
+std::size_t ReplicaKey::hash() const {
+  const std::uint64_t how = static_cast<std::uint64_t>(recompute.segments) << 32 |
+                            static_cast<std::uint64_t>(recompute.kept);
+  return mix(mix(static_cast<std::uint64_t>(samples), static_cast<std::uint64_t>(kind)), how);
+}
 
 int StageInfo::index_of(OpId first) const {
   const auto found = std::lower_bound(firsts.begin(), firsts.end(), first, std::greater<>());
@@ -329,13 +330,13 @@ const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec
                                                const std::vector<CostLine>& lines,
                                                std::uint64_t number) {
   const StageSeconds* slowest = nullptr;
-  std::uint64_t key = 0, last = ~std::uint64_t{0};
+  ReplicaKey key, last;
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
     const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
-    const std::uint64_t now = key_of(spec.shares[i], kind, spec.recompute);
+    const ReplicaKey now = {kind, spec.shares[i], spec.recompute};
     if (now == last) continue;
     last = now;
-    const StageSeconds& replica = seconds(stage, kind, spec.shares[i], spec.recompute);
+    const StageSeconds& replica = seconds(stage, now);
     if (slowest != nullptr &&
         replica.forward + replica.backward <= slowest->forward + slowest->backward) {
       continue;
@@ -362,25 +363,41 @@ const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec
   return groups;
 }
 
-const StageSeconds& StageTable::seconds(StageInfo& stage, int kind, std::int64_t samples,
-                                        bool recompute) {
-  const std::uint64_t key = key_of(samples, kind, recompute);
-  const auto found = stage.seconds.find(key);
+const StageSeconds& StageTable::seconds(StageInfo& stage, const ReplicaKey& replica) {
+  const auto found = stage.seconds.find(replica);
   if (found != stage.seconds.end()) return found->second;
   remembered_ += stage.firsts.size() * sizeof(double) + sizeof(StageSeconds);
-  return stage.seconds.emplace(key, make_seconds(stage, times_.of(kind, samples), recompute))
+  return stage.seconds
+      .emplace(replica, make_seconds(stage, times_.of(replica.kind, replica.samples),
+                                     segment_ends(stage, replica.recompute)))
       .first->second;
+}
+
+const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
+                                                         const Recomputation& recompute) {
+  const auto [known, added] = stage.segment_ends.try_emplace(recompute);
+  if (added) known->second = agpcs::segment_ends(problem_.graph, stage.parts.ops, recompute);
+  return known->second;
 }
 
 /// Computes the sums of `add_times`, in its order.
 StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                      bool recompute) {
+                                      const std::vector<std::size_t>& segment_ends) {
   StageSeconds seconds;
   const std::vector<OpId>& ops = stage.parts.ops;
   for (const OpId op : ops) seconds.forward += times[at(op)].forward;
-  double elapsed = recompute ? seconds.forward : 0;
+  double elapsed = 0;
+  auto segment = segment_ends.rbegin();
   seconds.gradients.reserve(stage.firsts.size());
   for (std::size_t i = ops.size(); i-- > 0;) {
+    if (segment != segment_ends.rend() && i + 1 == *segment) {
+      const std::size_t end = *segment++;
+      double again = 0;
+      for (std::size_t k = segment == segment_ends.rend() ? 0 : *segment; k < end; ++k) {
+        again += times[at(ops[k])].forward;
+      }
+      elapsed += again;
+    }
     elapsed += times[at(ops[i])].backward;
     const std::size_t next = seconds.gradients.size();
     if (next < stage.firsts.size() && stage.firsts[next] == ops[i]) {
@@ -392,10 +409,10 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
 }
 
 StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                               std::int64_t micro_batches, bool recompute) {
-  const auto [known, added] = stage.memory.try_emplace(key_of(samples, 0, recompute));
+                               std::int64_t micro_batches, const Recomputation& recompute) {
+  const auto [known, added] = stage.memory.try_emplace({kNone, samples, recompute});
   if (added) {
-    stage.parts.recompute = recompute;
+    stage.parts.segment_ends = segment_ends(stage, recompute);
     known->second = memory_model_.of(stage.parts, samples);
     remembered_ += sizeof(StageMemory);
   }

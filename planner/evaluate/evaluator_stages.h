@@ -9,6 +9,7 @@
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,9 +29,24 @@ struct StageSeconds {
   std::vector<double> gradients;
 };
 
+/// What the seconds and bytes of a replica of a stage depend on; `kind` is that of its device, or
+/// kNone where it does not matter.
+struct ReplicaKey {
+  int kind = kNone;
+  std::int64_t samples = 0;
+  Recomputation recompute;
+  friend auto operator<=>(const ReplicaKey&, const ReplicaKey&) = default;
+  std::size_t hash() const;
+};
+struct ReplicaHash {
+  std::size_t operator()(const ReplicaKey& key) const { return key.hash(); }
+};
+template <typename T>
+using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
+
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< all but gradients, micro_batches and recompute
+  StageParts parts;  ///< all but gradients, micro_batches and segment_ends
   struct Parameter {
     TensorId id = kNone;
     OpId first = kNone;  ///< the first operator that reads it; its backward completes the gradient
@@ -50,12 +66,12 @@ struct StageInfo {
   };
   using Groups = std::vector<Group>;
   std::map<std::int64_t, Groups> packed;  ///< by the most bytes of a bucket
-  /// By kind, samples and recompute of the slowest replica, and the device group's number.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Groups> scheduled;
+  /// By the slowest replica and the device group's number.
+  std::map<std::pair<ReplicaKey, std::uint64_t>, Groups> scheduled;
 
-  std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
-  /// By samples and recompute, with one micro-batch and without gradients.
-  std::unordered_map<std::uint64_t, StageMemory> memory;
+  ByReplica<StageSeconds> seconds;
+  ByReplica<StageMemory> memory;  ///< with one micro-batch and without gradients
+  std::map<Recomputation, std::vector<std::size_t>> segment_ends;
 
   /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
@@ -116,10 +132,10 @@ class StageTable {
   const StageInfo::Parameter& parameter(TensorId id) const {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
-  const StageSeconds& seconds(StageInfo& stage, int kind, std::int64_t samples, bool recompute);
+  const StageSeconds& seconds(StageInfo& stage, const ReplicaKey& replica);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
   StageMemory memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                     std::int64_t micro_batches, bool recompute);
+                     std::int64_t micro_batches, const Recomputation& recompute);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.
@@ -158,8 +174,9 @@ class StageTable {
   void add_parameters(StageInfo& stage) const;
   void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
+  const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
   static StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                   bool recompute);
+                                   const std::vector<std::size_t>& segment_ends);
 
   const Problem& problem_;
   StageMemoryModel memory_model_;

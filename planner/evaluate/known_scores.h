@@ -88,7 +88,9 @@ class KnownScores {
       for (const std::int64_t share : stage.shares) {
         hash = mix(hash, static_cast<std::uint64_t>(share));
       }
-      hash = mix(hash, (stage.recompute ? 1U : 0U) + (stage.divides_state ? 2U : 0U));
+      hash = mix(hash, static_cast<std::uint64_t>(stage.recompute.segments) << 32 |
+                           static_cast<std::uint64_t>(stage.recompute.kept) << 1 |
+                           static_cast<std::uint64_t>(stage.divides_state));
       hash = mix(hash, static_cast<std::uint64_t>(stage.in_flight.value_or(0)));
     }
     for (const Bucket& bucket : strategy.buckets) {

@@ -175,9 +175,14 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double received = sums.received.at(samples), sent = sums.sent.at(samples);
   const double messages = received + sent, made = sums.made.at(samples);
   const double kept = sums.kept.at(samples) + messages;
-  const double held = strategy.stages[stage].recompute ? messages : kept;
+  // Segments hold what crosses from one to the next, which is a part of what is made.
+  const Recomputation& recompute = strategy.stages[stage].recompute;
+  const bool has_segments = recompute && recompute != kWholeStage;
+  const double between = has_segments ? made : 0;
+  const double held = recompute == kWholeStage ? messages : kept + between;
   const auto others = static_cast<double>(most_in_flight(strategy, stage) - 1);
-  const double pass = std::max(made + 2 * received, kept + made + received + sums.of_update);
+  const double pass =
+      std::max(made + 2 * received, kept + between + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
   return sums.resident + sums.inputs.at(samples) * micro_batches + held * others + pass + transfers;
 }

@@ -231,7 +231,7 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
       const double forward = timers[s]->forward_seconds(kind, spec.shares[i]);
-      const double own = timers[s]->seconds(kind, spec.shares[i]) + (spec.recompute ? forward : 0);
+      const double own = timers[s]->seconds(kind, spec.shares[i]) + spec.recompute.part() * forward;
       rough.busy += own * static_cast<double>(strategy.micro_batches);
       slowest.forward = std::max(slowest.forward, forward);
       slowest.backward = std::max(slowest.backward, own - forward);

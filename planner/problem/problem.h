@@ -31,6 +31,7 @@ struct ProblemOptions {
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
   bool divide_state = true;        ///< stages may divide their state (`StageSpec`)
   bool choose_in_flight = true;    ///< stages may differ from 1F1B's textbook (`StageSpec`)
+  bool choose_segments = true;     ///< stages may recompute in parts (`Recomputation`)
   bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
 };
 

@@ -286,7 +286,8 @@ double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpe
   double slowest = 0;
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
     const int kind = kind_of(problem, spec.devices[i]);
-    const double again = spec.recompute ? timer.forward_seconds(kind, spec.shares[i]) : 0;
+    const double again =
+        spec.recompute ? spec.recompute.part() * timer.forward_seconds(kind, spec.shares[i]) : 0;
     slowest = std::max(slowest, timer.seconds(kind, spec.shares[i]) + again);
   }
   return slowest;

@@ -2,13 +2,16 @@
 #include "planner/problem/strategy_of_plan.h"
 
 #include "ir/plan/lookup.h"
+#include "ir/plan/text.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/segments.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -29,8 +32,18 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
   const auto odd = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
   const auto at = static_cast<std::size_t>(odd - stage.ranks.begin());
   if (odd != stage.ranks.end() && at < spec.devices.size()) spec.odd = spec.devices[at];
-  spec.recompute = stage.recompute;
   return spec;
+}
+
+Result<Recomputation> read_recomputation(const PlanStage& stage, const Graph& graph,
+                                         const std::vector<OpId>& ops) {
+  const std::optional<Recomputation> known =
+      recomputation_of(graph, ops, segment_ends(stage, ops.size()));
+  if (known) return *known;
+  return invalid_input(
+      fmt::format("stage {} recomputes {} operators in segments that the planner does not make\n"
+                  "  hint: replay the plan as it is, or compile one",
+                  stage.name, print_samples(stage.segments)));
 }
 
 /// Reads what stages have in flight if it is not what the plan's schedule says.
@@ -62,6 +75,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
+    AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s]));
     spec.divides_state =
         std::any_of(plan.buckets.begin(), plan.buckets.end(), [&](const PlanBucket& bucket) {
           return bucket.stage == static_cast<int>(s) && bucket.is_sharded();

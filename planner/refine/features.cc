@@ -129,9 +129,9 @@ double devices_in_use(const Strategy& strategy) {
 }
 
 double recomputing(const Strategy& strategy) {
-  return static_cast<double>(std::count_if(strategy.stages.begin(), strategy.stages.end(),
-                                           [](const StageSpec& spec) { return spec.recompute; })) /
-         static_cast<double>(strategy.stages.size());
+  double part = 0;
+  for (const StageSpec& spec : strategy.stages) part += spec.recompute.part();
+  return part / static_cast<double>(strategy.stages.size());
 }
 
 void write_state(const Problem& problem, const ProblemFeatures& fixed, const StrategyView& before,

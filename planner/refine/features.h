@@ -41,7 +41,7 @@ enum class Feature : int {
   kUtilization,        ///< mean over the devices in use
   kExposed,            ///< exposed communication over devices x step
   kUnused,             ///< devices in no stage / all devices
-  kRecompute,          ///< stages that recompute / all stages
+  kRecompute,          ///< part of the forward pass that is recomputed, mean of stages
   kReduces,            ///< the longest sum of a stage's all-reduces / step
   kCuts,               ///< the slowest cut x micro-batches / step
   kLatency,            ///< the slowest route's latency x micro-batches / step

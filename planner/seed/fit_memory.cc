@@ -2,6 +2,7 @@
 #include "planner/seed/fit_memory.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/evaluate/rough_step.h"
 #include "planner/problem/shares.h"
@@ -16,10 +17,13 @@
 namespace agpcs {
 namespace {
 
+/// How many segments a stage has that keeps some of them.
+constexpr int kUsualSegments = 8;
+
 /// Returns how many bytes the devices of a stage that divides its state lack for it, or one of them
 /// for the rest; at most 0 if they have room.
 std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
-                               const Strategy& strategy, int stage, bool recompute) {
+                               const Strategy& strategy, int stage, const Recomputation& recompute) {
   const StageSpec& spec = strategy.stages[at(stage)];
   std::map<std::pair<int, std::int64_t>, std::int64_t> bytes;  // by kind and samples
   std::int64_t lacking = evaluator.divided_bytes(strategy, stage), worst = 0;
@@ -36,6 +40,24 @@ std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
   return worst > 0 ? std::max(worst, lacking) : lacking;
 }
 
+/// Returns whether a device of the stage lacks memory.
+bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage) {
+  const StageSpec& spec = strategy.stages[at(stage)];
+  if (divides_state(spec, problem.training)) {
+    return lacking_for_state(problem, evaluator, strategy, stage, spec.recompute) > 0;
+  }
+  std::map<int, std::int64_t> largest;  // largest share by kind
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    std::int64_t& share = largest[problem.cluster.devices[at(spec.devices[i])].kind];
+    share = std::max(share, spec.shares[i]);
+  }
+  for (const auto& [kind, samples] : largest) {
+    const std::int64_t bytes = evaluator.replica_bytes(strategy, stage, samples, spec.recompute);
+    if (bytes > problem.cluster.kinds[at(kind)].memory_bytes) return true;
+  }
+  return false;
+}
+
 class StageFitter {
  public:
   StageFitter(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage,
@@ -50,6 +72,15 @@ class StageFitter {
     for (const std::int64_t share : spec().shares) samples_ += share;
   }
 
+  /// Returns the stage with the most segments kept for which its devices have memory as they are;
+  /// nothing if it can keep none.
+  std::optional<StageSpec> keeping_more() {
+    const std::optional<Recomputation> most = most_kept(kUsualSegments);
+    if (!most) return std::nullopt;
+    spec().recompute = *most;
+    return spec();
+  }
+
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
@@ -57,7 +88,7 @@ class StageFitter {
     for (const bool divides : {false, true}) {
       if (divides && !may_divide) break;
       spec().divides_state = divides;
-      for (const bool recompute : {false, true}) {
+      for (const Recomputation& recompute : recomputations()) {
         std::optional<StageSpec> fitting = divides ? with_divided(recompute) : with(recompute);
         if (!fitting) continue;
         StageSpec whole = spec();
@@ -95,13 +126,57 @@ class StageFitter {
     return bytes;
   }
 
-  std::optional<StageSpec> with(bool recompute) {
+  /// Returns what is worth trying: to keep all, to recompute all at once, the number of segments
+  /// with which the stage needs least memory, and to keep as many of them as the devices have
+  /// memory for as they are.
+  std::vector<Recomputation> recomputations() {
+    std::vector<Recomputation> all = {{}, kWholeStage};
+    if (!problem_.options.choose_segments) return all;
+    const std::int64_t samples = *std::max_element(spec().shares.begin(), spec().shares.end());
+    const auto bytes = [&](const Recomputation& recompute) {
+      return evaluator_.replica_bytes(strategy_, stage_, samples, recompute);
+    };
+    Recomputation least = kWholeStage;
+    std::int64_t needed = bytes(least);
+    for (int count = 2; count <= most_segments(); count *= 2) {
+      const std::int64_t own = bytes({count, 0});
+      if (own >= needed) break;
+      least = {count, 0};
+      needed = own;
+    }
+    if (least != kWholeStage) all.push_back(least);
+    const auto most = most_kept(std::min(most_segments(), std::max(least.segments, kUsualSegments)));
+    if (most) all.push_back(*most);
+    return all;
+  }
+
+  int most_segments() const { return static_cast<int>(std::min(ops_.size(), at(kMostSegments))); }
+
+  /// Returns the recomputation that keeps the most of `count` segments for which the devices have
+  /// memory; nothing if they have none for one.
+  std::optional<Recomputation> most_kept(int count) {
+    const Recomputation before = spec().recompute;
+    const auto fits = [&](int kept) {
+      spec().recompute = {count, kept};
+      return !lacks(problem_, evaluator_, strategy_, stage_);
+    };
+    int low = 0, high = count;
+    while (high - low > 1) {
+      const int middle = low + (high - low) / 2;
+      (fits(middle) ? low : high) = middle;
+    }
+    spec().recompute = before;
+    if (low == 0) return std::nullopt;
+    return Recomputation{count, low};
+  }
+
+  std::optional<StageSpec> with(const Recomputation& recompute) {
     return within([&](int kind) { return memory_of(kind); }, recompute, false);
   }
 
   /// Keeps the shares if there is room for the state somewhere. Otherwise each device leaves room
   /// for a part of the state in proportion to its memory.
-  std::optional<StageSpec> with_divided(bool recompute) {
+  std::optional<StageSpec> with_divided(const Recomputation& recompute) {
     if (lacking_for_state(problem_, evaluator_, strategy_, stage_, recompute) <= 0) return spec();
     double all = 0;
     for (const DeviceId id : spec().devices) {
@@ -119,7 +194,8 @@ class StageFitter {
 
   /// Returns the stage with samples for which devices have `room_of(kind)` bytes.
   template <typename F>
-  std::optional<StageSpec> within(F room_of, bool recompute, bool anew) {
+  std::optional<StageSpec> within(F room_of, const Recomputation& recompute,
+                                  bool anew) {
     std::vector<std::int64_t> most;
     bool enough = true;
     std::map<int, std::int64_t> most_of;  // by kind
@@ -135,7 +211,7 @@ class StageFitter {
   }
 
   /// Returns the most samples of a micro-batch for which `room` bytes suffice.
-  std::int64_t most_samples(std::int64_t room, bool recompute) {
+  std::int64_t most_samples(std::int64_t room, const Recomputation& recompute) {
     const auto enough = [&](std::int64_t samples) {
       return evaluator_.replica_bytes(strategy_, stage_, samples, recompute) <= room;
     };
@@ -157,24 +233,6 @@ class StageFitter {
   std::int64_t samples_ = 0;
   StageTimer timer_;
 };
-
-/// Returns whether a device of the stage lacks memory.
-bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage) {
-  const StageSpec& spec = strategy.stages[at(stage)];
-  if (divides_state(spec, problem.training)) {
-    return lacking_for_state(problem, evaluator, strategy, stage, spec.recompute) > 0;
-  }
-  std::map<int, std::int64_t> largest;  // largest share by kind
-  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-    std::int64_t& share = largest[problem.cluster.devices[at(spec.devices[i])].kind];
-    share = std::max(share, spec.shares[i]);
-  }
-  for (const auto& [kind, samples] : largest) {
-    const std::int64_t bytes = evaluator.replica_bytes(strategy, stage, samples, spec.recompute);
-    if (bytes > problem.cluster.kinds[at(kind)].memory_bytes) return true;
-  }
-  return false;
-}
 
 /// Returns the strategy with help for each stage that lacks memory, with or without divided state;
 /// nothing if a stage cannot be helped.
@@ -214,6 +272,23 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
   }
   strategy = *std::move(fitted);
   return true;
+}
+
+bool keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  if (!problem.options.choose_segments) return false;
+  const int stages = static_cast<int>(strategy.stages.size());
+  std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
+  bool changed = false;
+  for (int stage = 0; stage < stages; ++stage) {
+    StageSpec& spec = strategy.stages[at(stage)];
+    if (spec.recompute != kWholeStage) continue;
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), false);
+    if (std::optional<StageSpec> more = fitter.keeping_more()) {
+      spec = *std::move(more);
+      changed = true;
+    }
+  }
+  return changed;
 }
 
 bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

@@ -8,12 +8,17 @@
 namespace agpcs {
 
 /// Helps each stage that lacks memory, in the way that leaves its slowest device fastest:
-/// recomputation; fewer samples for the devices that lack memory and more for those that do not (a
+/// recomputation, at once or by segments, some of which may be kept; fewer samples for the devices that lack memory and more for those that do not (a
 /// device without room for a single sample leaves the stage); the optimizer's state divided among
 /// its devices; or several of these. Returns false, with
 /// `strategy` as it was, if some stage cannot be helped. Needs: no buckets; `evaluator` is the
 /// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+
+/// Lets stages that recompute all at once keep as much as their devices have memory for. Returns
+/// whether any can. Needs: `strategy` fits; `evaluator` is the problem's. Cost: a few
+/// `replica_bytes` for each such stage and each of its kinds.
+bool keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
 /// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in
 /// flight than some number, the largest with which `fit_memory` succeeds. Returns false, with

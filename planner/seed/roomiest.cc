@@ -160,7 +160,7 @@ class RoomyPipelines {
       StageSpec stage;
       stage.devices = {of_kind_[at(kind)][next[at(kind)]++]};
       stage.shares = {static_cast<std::int64_t>(samples_)};
-      stage.recompute = true;
+      stage.recompute = kWholeStage;
       strategy.stages.push_back(std::move(stage));
       const int first = stages.firsts[count - s], end = stages.firsts[count - s - 1];
       std::fill(stage_of.begin() + sums_.bounds()[at(first)],
@@ -211,8 +211,9 @@ class RoomyPipelines {
       for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
         StageSpec& stage = strategy.stages[s];
         const std::int64_t bytes =
-            evaluator_.replica_bytes(strategy, static_cast<int>(s), stage.shares.front(), false);
-        stage.recompute = bytes > problem_.cluster.kind_of(stage.devices.front()).memory_bytes;
+            evaluator_.replica_bytes(strategy, static_cast<int>(s), stage.shares.front(), {});
+        const bool fits = bytes <= problem_.cluster.kind_of(stage.devices.front()).memory_bytes;
+        stage.recompute = fits ? Recomputation{} : kWholeStage;
       }
       return strategy;
     }

@@ -290,6 +290,14 @@ class StrategyBuilder {
   }
 
  private:
+  /// Reads "5/8", the recomputed segments of all, or nothing, which is the whole stage.
+  static Recomputation recomputation(const std::string& text) {
+    if (text.empty()) return kWholeStage;
+    const std::size_t slash = text.find('/');
+    const int segments = std::stoi(text.substr(slash + 1));
+    return {segments, segments - std::stoi(text)};
+  }
+
   void add_stage(const std::vector<std::string>& words) {
     StageSpec spec;
     const auto colon = std::find(words.begin(), words.end(), ":");
@@ -300,8 +308,12 @@ class StrategyBuilder {
         spec.in_flight = std::stoll(share);
         continue;
       }
-      if (device == "recompute" || device == "state") {
-        (device == "recompute" ? spec.recompute : spec.divides_state) = true;
+      if (device == "recompute") {
+        spec.recompute = recomputation(share);
+        continue;
+      }
+      if (device == "state") {
+        spec.divides_state = true;
         continue;
       }
       spec.devices.push_back(cluster_.find_device(device));
@@ -379,7 +391,7 @@ class StrategyBuilder {
 /// for each set of stages that share parameters:
 ///
 ///     micro-batches 4 gpipe
-///     stage a/0=3 a/1=1 recompute : h..y         or with state=optimizer
+///     stage a/0=3 a/1=1 recompute : h..y         or with recompute=5/8 or state=optimizer
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
 ///     bucket 0 flow:star v

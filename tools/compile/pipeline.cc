@@ -183,6 +183,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   };
   input.problem_options.divide_state = with("state");
   input.problem_options.choose_in_flight = with("schedules");
+  input.problem_options.choose_segments = with("segments");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
     return plan_options(options, problem, progress, refiner);

@@ -74,6 +74,7 @@ Json stage_json(const PlanStage& stage) {
         {{"rank", stage.ranks[i]}, {"device", stage.devices[i]}, {"samples", stage.samples[i]}});
   }
   Json json = {{"name", stage.name}, {"recompute", stage.recompute}};
+  if (!stage.segments.empty()) json["segments"] = stage.segments;
   if (stage.odd >= 0) json["odd"] = stage.odd;
   json["replicas"] = replicas;
   json["operators"] = json_array(stage.operators, run_json);

@@ -3,6 +3,7 @@
 // (equal kind, host and samples) stands for all of them, and the first of several hosts that are
 // alike and do the same stands for all of them, so that there are few moves on large clusters.
 #include "ir/base/at.h"
+#include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/seed/candidates.h"
@@ -56,6 +57,7 @@ class MoveLister {
     list_devices();
     list_shares();
     list_settings(micro_batches);
+    list_segments();
     list_divisions();
     list_in_flight(starved);
     list_arrangements();
@@ -265,11 +267,40 @@ class MoveLister {
       const bool is_1f1b = s_.schedule == Schedule::k1F1B;
       add(SetSchedule{is_1f1b ? Schedule::kGPipe : Schedule::k1F1B});
     }
-    for (int s = 0; s < stages_; ++s) add(SetMemory{s, !s_.stages[at(s)].recompute});
-    const auto recomputing = std::count_if(s_.stages.begin(), s_.stages.end(),
-                                           [](const StageSpec& spec) { return spec.recompute; });
-    if (stages_ > 1 && recomputing > 0) add(SetMemory{kAllStages, false});
-    if (stages_ > 1 && recomputing < stages_) add(SetMemory{kAllStages, true});
+    for (int s = 0; s < stages_; ++s) add(SetMemory{s, other_than(s_.stages[at(s)].recompute)});
+    const auto recomputing =
+        std::count_if(s_.stages.begin(), s_.stages.end(),
+                      [](const StageSpec& spec) { return static_cast<bool>(spec.recompute); });
+    if (stages_ > 1 && recomputing > 0) add(SetMemory{kAllStages, Recomputation{}});
+    if (stages_ > 1 && recomputing < stages_) add(SetMemory{kAllStages, kWholeStage});
+  }
+
+  static Recomputation other_than(const Recomputation& recompute) {
+    return recompute ? Recomputation{} : kWholeStage;
+  }
+
+  /// Lists, for stages that recompute, more and fewer segments, and more and fewer that are kept.
+  void list_segments() {
+    if (!problem_.options.choose_segments) return;
+    for (int s = 0; s < stages_; ++s) {
+      const Recomputation now = s_.stages[at(s)].recompute;
+      if (!now) continue;
+      const auto change = [&](int segments, int kept) {
+        if (segments < 1 || segments > kMostSegments || kept < 0 || kept >= segments) return;
+        const Recomputation changed = {segments, kept};
+        if (changed != now) add(SetMemory{s, changed});
+      };
+      change(2 * now.segments, 2 * now.kept);
+      change(now.segments / 2, now.kept / 2);
+      if (now == kWholeStage) {
+        for (const int kept : {2, 4, 6}) change(8, kept);
+        continue;
+      }
+      for (const int step : {-1, 1}) change(now.segments, now.kept + step);
+      const int quarter = now.segments / 4;
+      if (quarter < 2) continue;
+      for (const int step : {-quarter, quarter}) change(now.segments, now.kept + step);
+    }
   }
 
   /// Lists stages that may divide the optimizer's state: those of which parameters and what goes
@@ -303,7 +334,7 @@ class MoveLister {
       if (!spec.divides_state && bytes < kLargePart * static_cast<double>(least)) continue;
       ++(spec.divides_state ? dividing : others);
       add(SetMemory{s, std::nullopt, !spec.divides_state});
-      add(SetMemory{s, !spec.recompute, !spec.divides_state});
+      add(SetMemory{s, other_than(spec.recompute), !spec.divides_state});
     }
     if (dividing + others < 2) return;
     if (dividing > 0) add(SetMemory{kAllStages, std::nullopt, false});
@@ -321,8 +352,8 @@ class MoveLister {
       if (most_in_flight(s_, at(s)) < 2) continue;
       if (spec.in_flight) add_in_flight(s, InFlight::kOneFewer);
       if (!spec.recompute) continue;
-      add_in_flight(s, InFlight::kOneFewer, false);
-      add_in_flight(s, InFlight::kHalfAsMany, false);
+      add_in_flight(s, InFlight::kOneFewer, Recomputation{});
+      add_in_flight(s, InFlight::kHalfAsMany, Recomputation{});
     }
     const bool full = most_in_flight(s_, 0) == s_.micro_batches;
     if (starved != kNoStage) add_in_flight(starved, InFlight::kOneMore);
@@ -333,7 +364,7 @@ class MoveLister {
     if (departs) add_in_flight(kAllStages, InFlight::kTextbook);
   }
 
-  void add_in_flight(int stage, InFlight in_flight, std::optional<bool> recompute = std::nullopt) {
+  void add_in_flight(int stage, InFlight in_flight, std::optional<Recomputation> recompute = std::nullopt) {
     add(SetMemory{stage, recompute, std::nullopt, in_flight});
   }
 

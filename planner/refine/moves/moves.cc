@@ -247,7 +247,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   StageSpec& into = changed.stages[at(move.stage)];
   const StageSpec& from = strategy.stages[at(move.stage + 1)];
   for (const DeviceId device : from.devices) add_device(into.devices, device);
-  into.recompute = into.recompute || from.recompute;
+  if (!into.recompute) into.recompute = from.recompute;
   into.divides_state = into.divides_state || from.divides_state;
   if (!into.in_flight) into.in_flight = from.in_flight;
   changed.stages.erase(changed.stages.begin() + move.stage + 1);

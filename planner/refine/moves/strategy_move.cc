@@ -82,6 +82,13 @@ std::string_view text_of(InFlight in_flight) {
   return "";
 }
 
+std::string text_of(const Recomputation& recompute) {
+  if (!recompute) return "keep";
+  if (recompute == kWholeStage) return "recompute";
+  return fmt::format("recompute {} of {} segments of", recompute.segments - recompute.kept,
+                     recompute.segments);
+}
+
 std::string_view text_of(CutRule rule) {
   return rule == CutRule::kBySpeed ? "by speed" : "by memory";
 }
@@ -137,8 +144,7 @@ class MovePrinter {
         move.stage == kAllStages ? "all stages" : fmt::format("s{}", move.stage);
     std::string text;
     if (move.recompute) {
-      text =
-          fmt::format("{} the activations of {}", *move.recompute ? "recompute" : "keep", stages);
+      text = fmt::format("{} the activations of {}", text_of(*move.recompute), stages);
     }
     if (move.divides_state) {
       text += fmt::format("{}{} the optimizer's state of {}", text.empty() ? "" : ", ",

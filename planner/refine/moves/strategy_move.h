@@ -114,7 +114,7 @@ enum class InFlight : std::uint8_t {
 /// micro-batches in flight. One of these, as a rule.
 struct SetMemory {
   int stage = kAllStages;
-  std::optional<bool> recompute = std::nullopt;
+  std::optional<Recomputation> recompute = std::nullopt;
   std::optional<bool> divides_state = std::nullopt;
   std::optional<InFlight> in_flight = std::nullopt;
 };

@@ -110,7 +110,7 @@ std::vector<Strategy> walk(const Start& start, int moves) {
           verify_strategy(next, problem.graph, problem.cluster, problem.training.batch);
       if (!status.ok()) continue;
     } else if (sort == 3) {
-      next.stages[stage].recompute = !next.stages[stage].recompute;
+      next.stages[stage].recompute = next.stages[stage].recompute ? Recomputation{} : kWholeStage;
     } else {
       std::vector<std::int64_t>& shares = next.stages[stage].shares;
       const std::size_t from = rng.below(shares.size()), to = rng.below(shares.size());

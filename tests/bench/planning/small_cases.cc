@@ -107,7 +107,9 @@ std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster clust
   Graph graph = testing::graph_of(graph_text);
   Training training = testing::training_of(graph, batch);
   training.optimizer.kind = optimizer;
-  auto problem = Problem::make(std::move(graph), std::move(cluster), std::move(training));
+  ProblemOptions options;
+  options.choose_segments = false;  // the search through all strategies has none
+  auto problem = Problem::make(std::move(graph), std::move(cluster), std::move(training), options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return std::move(*problem);
 }

@@ -2,8 +2,8 @@
 // What each dimension of the space of plans is worth: models planned with all of them and without
 // one. Run it in the root of the repository.
 //
-//     space_bench state|schedules                   all rows of a dimension
-//     space_bench state|schedules MODEL CLUSTER     one row: state "gpt-1.3b" "v100x8"
+//     space_bench state|schedules|segments                   all rows of a dimension
+//     space_bench state|schedules|segments MODEL CLUSTER     one row: state "gpt-1.3b" "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * schedules: slow links between stages and unequal stages.
@@ -178,12 +178,27 @@ constexpr Case kCases[] = {
     {"schedules", "gpt-1.3b", "mixed-32"},
     {"schedules", "gpt-2.7b", "v100x4-rtx3090x4"},
     {"schedules", "gpt-1.3b", "four-kinds-10gbit"},
+    {"segments", "bert-base", "v100x4-rtx3090x4"},
+    {"segments", "bert-large", "v100x1x8-1gbit"},
+    {"segments", "gpt-1.3b", "v100x4-rtx3090x4"},
+    {"segments", "gpt-1.3b", "mixed-32"},
+    {"segments", "gpt-1.3b", "v100x8"},
+    {"segments", "gpt-1.3b", "a100x16"},
+    {"segments", "gpt-2.7b", "v100x4-rtx3090x4"},
+    {"segments", "gpt-2.7b", "mixed-32"},
+    {"segments", "gpt-2.7b", "a100x16"},
+    {"segments", "gpt-6.7b", "mixed-32"},
+    {"segments", "gpt-6.7b", "a100x16"},
+    {"segments", "gpt-6.7b", "a100x1x8-10gbit"},
+    {"segments", "gpt-1.3b", "four-kinds-10gbit"},
 };
 
 void print_row(const Case& of) {
   const Row whole = plan(of.model, of.cluster, {});
   ProblemOptions less;
-  (of.dimension == "state" ? less.divide_state : less.choose_in_flight) = false;
+  (of.dimension == "state"       ? less.divide_state
+   : of.dimension == "schedules" ? less.choose_in_flight
+                                 : less.choose_segments) = false;
   const Row without = plan(of.model, of.cluster, less);
   const auto seconds = [](const Row& row) {
     return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
@@ -202,8 +217,9 @@ void print_row(const Case& of) {
 
 int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
-  if ((argc != 2 && argc != 4) || (dimension != "state" && dimension != "schedules")) {
-    std::fputs("space_bench state|schedules [MODEL CLUSTER]\n", stderr);
+  const bool known = dimension == "state" || dimension == "schedules" || dimension == "segments";
+  if ((argc != 2 && argc != 4) || !known) {
+    std::fputs("space_bench state|schedules|segments [MODEL CLUSTER]\n", stderr);
     return 2;
   }
   fmt::print(

@@ -368,7 +368,7 @@ TEST_F(AMove, OfWhatIsInFlightIsListedWhereItCanHelp) {
   EXPECT_EQ(listed(1), (Texts{"have one more micro-batch in flight in s1",
                               "have one more micro-batch a stage in flight before s2",
                               "have two more micro-batches a stage in flight before s2"}));
-  start.stages[0].recompute = true;
+  start.stages[0].recompute = kWholeStage;
   EXPECT_EQ(listed(kNoStage),
             (Texts{"keep the activations of s0, have one micro-batch fewer in flight in s0",
                    "keep the activations of s0, have half as many micro-batches in flight in s0"}));

@@ -182,7 +182,7 @@ TEST(Seeders, RecomputeWhereNothingElseFits) {
   for (const char* name : {"data_parallel", "metis", "linear", "degree"}) {
     for (Strategy strategy : seeds_of(name, *wide)) {
       least = std::min(least, roomy + evaluator.lacking(strategy));
-      for (StageSpec& stage : strategy.stages) stage.recompute = true;
+      for (StageSpec& stage : strategy.stages) stage.recompute = kWholeStage;
       least_recomputing = std::min(least_recomputing, roomy + evaluator.lacking(strategy));
     }
   }
@@ -286,7 +286,7 @@ TEST(FitMemory, LetsStagesHaveFewerMicroBatchesInFlight) {
     strategy.buckets.clear();
     for (StageSpec& stage : strategy.stages) {
       stage.in_flight = in_flight;
-      stage.recompute = true;
+      stage.recompute = kWholeStage;
     }
     fit_in_flight(strategy);
     return roomy + Evaluator(*problem).lacking(strategy);

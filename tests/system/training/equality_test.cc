@@ -37,7 +37,7 @@ struct Case {
   std::string model;
   Shares shares;
   std::int64_t micro_batches;
-  bool recompute = false;
+  Recomputation recompute = {};
   std::int64_t batch = kBatch;
   std::vector<std::int64_t> in_flight = {};  // by stage; empty: the textbook's
 };
@@ -48,7 +48,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* model : {"conv", "bert"}) {
     const auto add = [&](const char* how, Shares shares, std::int64_t micro_batches,
-                         bool recompute = false) {
+                         const Recomputation& recompute = {}) {
       all.push_back(
           {fmt::format("{}_{}", model, how), model, std::move(shares), micro_batches, recompute});
     };
@@ -56,12 +56,14 @@ std::vector<Case> cases() {
     add("two_stages", {{2}, {2}}, 4);
     add("four_stages", {{2}, {2}, {2}, {2}}, 4);
     add("two_stages_of_two_replicas", {{2, 2}, {3, 1}}, 2);
-    add("two_stages_recomputed", {{2}, {2}}, 4, true);
+    add("two_stages_recomputed", {{2}, {2}}, 4, kWholeStage);
+    add("two_stages_recomputed_in_segments", {{2}, {2}}, 4, Recomputation{4, 0});
+    add("two_stages_of_two_replicas_recomputed_in_part", {{2, 2}, {3, 1}}, 2, Recomputation{8, 3});
     add("two_stages_of_two_replicas_for_a_prime_batch", {{2, 2}, {3, 1}}, 2);
     all.back().batch = 7;  // micro-batches of 4 and 3
     add("two_stages_with_three_in_flight", {{2}, {2}}, 4);
     all.back().in_flight = {3, 1};
-    add("three_stages_with_five_in_flight", {{1}, {1}, {1}}, 8, true);
+    add("three_stages_with_five_in_flight", {{1}, {1}, {1}}, 8, kWholeStage);
     all.back().in_flight = {5, 3, 1};
     add("three_stages_with_two_in_flight", {{1, 1}, {2}, {2}}, 4);
     all.back().in_flight = {2, 1, 1};

@@ -140,7 +140,7 @@ Training training_of(std::int64_t batch) {
 
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
-               bool recompute, const std::vector<std::int64_t>& in_flight) {
+               const Recomputation& recompute, const std::vector<std::int64_t>& in_flight) {
   std::size_t devices = 0;
   for (const auto& stage : shares) devices += stage.size();
   const Cluster cluster = cluster_of(

@@ -50,7 +50,13 @@ struct PlanStage {
   std::vector<std::string> devices;   ///< "host/index", parallel to `ranks`
   std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0; 0 for idle ranks
   int odd = -1;  ///< rank that takes one sample less of smaller micro-batches; -1: there are none
+  /// Forward passes are computed without what backward needs, and repeated for it: by all operators
+  /// at once, or by `segments`.
   bool recompute = false;
+  /// With `recompute`: the numbers of operators, in the model's order, that are repeated together,
+  /// just before their own backward. The operators after them keep what they need. Empty: all
+  /// operators are one segment.
+  std::vector<std::int64_t> segments;
   /// The operators as runs of the model's operator order: first name, last name, count.
   struct Run {
     std::string first, last;

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/text.h"
+#include "ir/plan/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+class StageChecker {
+ public:
+  StageChecker(const Plan& plan, PlanFaults& faults) : plan_(plan), faults_(faults) {}
+
+  void run() {
+    if (plan_.stages.empty()) fail("no stages", "a plan has at least one stage");
+    for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
+    if (faults_.empty()) check_ranks();
+  }
+
+ private:
+  void fail(std::string message, std::string hint = {}) {
+    faults_.push_back({std::move(message), std::move(hint)});
+  }
+
+  void check_stage(std::size_t index) {
+    const PlanStage& stage = plan_.stages[index];
+    check_name({"stage", 's', index}, stage.name, faults_);
+    const std::size_t count = stage.ranks.size();
+    if (count == 0 || stage.devices.size() != count || stage.samples.size() != count) {
+      return fail(fmt::format("stage {} has {} ranks, {} devices and {} samples", stage.name, count,
+                              stage.devices.size(), stage.samples.size()),
+                  "each rank has one device and one share");
+    }
+    for (std::size_t i = 1; i < count; ++i) {
+      if (stage.ranks[i - 1] >= stage.ranks[i]) {
+        fail(fmt::format("stage {}: rank {} comes after rank {}", stage.name, stage.ranks[i],
+                         stage.ranks[i - 1]),
+             "ranks ascend");
+      }
+    }
+    if (stage.idle()) return check_idle(index);
+    check_samples(stage);
+    check_operators(stage);
+    check_segments(stage);
+  }
+
+  void check_idle(std::size_t index) {
+    const PlanStage& stage = plan_.stages[index];
+    if (index == 0 || index + 1 < plan_.stages.size()) {
+      fail(fmt::format("stage {} has no operators", stage.name),
+           "ranks without work are in one stage, the last of several");
+    }
+    if (stage.odd != -1) {
+      fail(fmt::format("stage {} has no operators, but odd={}", stage.name, stage.odd),
+           "idle ranks take 0 samples");
+    }
+    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+      if (stage.samples[i] == 0) continue;
+      return fail(fmt::format("stage {} has no operators, but rank {} takes {} samples", stage.name,
+                              stage.ranks[i], stage.samples[i]),
+                  "idle ranks take 0 samples");
+    }
+  }
+
+  void check_samples(const PlanStage& stage) {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+      const std::int64_t samples = stage.samples[i];
+      if (samples < 1 || samples > plan_.training.batch) {
+        return fail(fmt::format("stage {}: rank {} takes {} samples of a batch of {}", stage.name,
+                                stage.ranks[i], samples, plan_.training.batch));
+      }
+      if (sum <= kLargestFigure) sum += samples;
+    }
+    if (plan_.micro_batches < 1) return;
+    check_odd(stage);
+    if (sum == plan_.micro_batch_size()) return;
+    fail(fmt::format("stage {}: samples sum to {}, a micro-batch has {}", stage.name, sum,
+                     plan_.micro_batch_size()),
+         fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches));
+  }
+
+  /// Checks who takes one sample less of the smaller micro-batches, where there are any.
+  void check_odd(const PlanStage& stage) {
+    const bool equal = plan_.training.batch % plan_.micro_batches == 0;
+    if (equal && stage.odd == -1) return;
+    const std::string batch =
+        fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches);
+    if (equal) {
+      return fail(fmt::format("stage {} has odd={}, but all micro-batches are equal", stage.name,
+                              stage.odd),
+                  batch);
+    }
+    const auto rank = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
+    if (rank == stage.ranks.end()) {
+      return fail(stage.odd == -1 ? fmt::format("stage {} has no odd=RANK", stage.name)
+                                  : fmt::format("stage {}: odd={} is no rank of the stage",
+                                                stage.name, stage.odd),
+                  batch + ": one rank takes a sample less of the smaller ones");
+    }
+    const std::int64_t samples =
+        stage.samples[static_cast<std::size_t>(rank - stage.ranks.begin())];
+    if (samples > 1) return;
+    fail(fmt::format("stage {}: rank {} would take 0 samples of smaller micro-batches", stage.name,
+                     stage.odd),
+         "odd=RANK names a rank with at least 2 samples");
+  }
+
+  void check_operators(const PlanStage& stage) {
+    for (const PlanStage::Run& run : stage.operators) {
+      if (run.count < 1 || run.count > kLargestFigure || (run.count == 1) != (run.first == run.last)) {
+        fail(fmt::format("stage {}: {} operators from '{}' to '{}'", stage.name, run.count,
+                         run.first, run.last));
+      }
+    }
+  }
+
+  /// Checks who is recomputed together, where that is not all at once.
+  void check_segments(const PlanStage& stage) {
+    if (stage.segments.empty()) return;
+    if (!stage.recompute) {
+      return fail(fmt::format("stage {} has segments, but recompute=no", stage.name),
+                  "segments are recomputed: recompute=yes, or no segments=");
+    }
+    std::int64_t operators = 0, sum = 0;
+    for (const PlanStage::Run& run : stage.operators) operators += run.count;
+    for (const std::int64_t segment : stage.segments) {
+      if (segment < 1 || segment > operators - sum) {
+        return fail(fmt::format("stage {}: segments have {} operators, the stage has {}",
+                                stage.name, print_samples(stage.segments), operators),
+                    "each segment has an operator, and all have no more than the stage");
+      }
+      sum += segment;
+    }
+    if (stage.segments.size() > 1 || sum < operators) return;
+    fail(fmt::format("stage {} has one segment of all its operators", stage.name),
+         "that is recompute=yes without segments=");
+  }
+
+  void check_ranks() {
+    std::map<int, std::string_view> stage_of;
+    std::set<std::string_view> devices;
+    for (const PlanStage& stage : plan_.stages) {
+      for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+        const auto [it, added] = stage_of.emplace(stage.ranks[i], stage.name);
+        if (!added) {
+          fail(fmt::format("rank {} is in stage {} and in stage {}", stage.ranks[i], it->second,
+                           stage.name));
+        }
+        if (!devices.insert(stage.devices[i]).second) {
+          fail(fmt::format("device '{}' has two ranks", stage.devices[i]));
+        }
+      }
+    }
+    const int count = plan_.rank_count();
+    if (!faults_.empty() ||
+        (stage_of.begin()->first == 0 && stage_of.rbegin()->first == count - 1)) {
+      return;
+    }
+    fail(fmt::format("{} ranks, numbered {} to {}", count, stage_of.begin()->first,
+                     stage_of.rbegin()->first),
+         "ranks are numbered from 0 without gaps");
+  }
+
+  const Plan& plan_;
+  PlanFaults& faults_;
+};
+
+}  // namespace
+
+void check_stages(const Plan& plan, PlanFaults& faults) { StageChecker(plan, faults).run(); }
+
+void check_name(const PlanSection& section, const std::string& name, PlanFaults& faults) {
+  const std::string expected = fmt::format("{}{}", section.letter, section.index);
+  if (name == expected) return;
+  faults.push_back({fmt::format("{} '{}' is where '{}' is expected", section.kind, name, expected),
+                    fmt::format("{}s are named {}0, {}1, ... in order", section.kind,
+                                section.letter, section.letter)});
+}
+
+}  // namespace agpcs
