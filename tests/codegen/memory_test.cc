@@ -156,6 +156,43 @@ TEST(PeakMemory, RecomputationKeepsOnlyWhatAStageReceives) {
   EXPECT_EQ((*peak_memory(again, graph))[1].activations, 2 * 2 * 128);
 }
 
+/// A chain of six operators; each makes 8 elements a sample.
+Graph six_layers() {
+  return graph_of(R"(
+      input x [n,8]
+      parameter w [8,8]
+      a = MatMul(x, w) [n,8]
+      b = Exp(a) [n,8]
+      c = Exp(b) [n,8]
+      d = Exp(c) [n,8]
+      e = Exp(d) [n,8]
+      f = Exp(e) [n,8]
+      l = ReduceSum(f) []
+      outputs f
+      loss l
+  )");
+}
+
+TEST(PeakMemory, SegmentsKeepWhatTheyReadAndRepeatOneAtATime) {
+  const Graph graph = six_layers();
+  const auto use = [&](const std::string& recompute) {
+    const Plan plan = plan_of(graph, two_hosts(),
+                              "micro-batches 2\nstage a/0=4 " + recompute + ": *\n", 8);
+    return (*peak_memory(plan, graph))[0];
+  };
+  constexpr std::int64_t kTensor = 4 * 8 * 4;  // of four samples, in fp32
+  const std::int64_t inputs = 2 * kTensor;
+  // Exp keeps what it makes: b to f.
+  EXPECT_EQ(use("").activations, inputs + 5 * kTensor);
+  EXPECT_EQ(use("recompute ").activations, inputs);
+  // {a b} {c d} {e f l}: the second reads b, the third d.
+  EXPECT_EQ(use("recompute=3/3 ").activations, inputs + 2 * kTensor);
+  // The last one keeps e and f, and d, which e does not need.
+  EXPECT_EQ(use("recompute=2/3 ").activations, inputs + 4 * kTensor - kTensor);
+  EXPECT_LT(use("recompute=3/3 ").total(), use("recompute ").total());
+  EXPECT_EQ(use("recompute ").total(), use("").total()) << "one micro-batch at a time";
+}
+
 TEST(PeakMemory, AReceiveThatWaitsForNothingMayHoldAllMicroBatches) {
   const Graph graph = two_layers();
   const Plan bounded =

@@ -61,6 +61,12 @@ inline std::vector<int> random_stages(Rng& rng, const Problem& problem, int stag
   return stage_of_ops(problem.blocks, stage_of_block);
 }
 
+inline Recomputation random_recomputation(Rng& rng) {
+  if (rng.below(3) != 0) return {};
+  const int segments = between(rng, 1, 6);
+  return {segments, between(rng, 0, segments - 1)};
+}
+
 /// With buckets of random sizes and algorithms; or, now and then, without any.
 inline Strategy random_strategy(Rng& rng, const Problem& problem) {
   const int devices = problem.cluster.device_count();
@@ -84,7 +90,7 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
           {group,
            random_shares(rng, group.size(),
                          largest_micro_batch(problem.training.batch, strategy.micro_batches)),
-           rng.below(4) == 0});
+           random_recomputation(rng)});
       if (rng.below(2) == 0) strategy.stages.back().odd = group[rng.below(group.size())];
     }
     if (strategy.schedule == Schedule::k1F1B && rng.below(3) == 0) {

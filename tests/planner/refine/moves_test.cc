@@ -133,8 +133,12 @@ class AMove : public ::testing::Test {
         text += " " + problem_->cluster.device_name(spec.devices[i]) + "=" +
                 std::to_string(spec.shares[i]);
       }
-      text += std::string(spec.recompute ? " recompute" : "") +
-              (spec.divides_state ? " state=optimizer" : "");
+      if (spec.recompute) text += " recompute";
+      if (spec.recompute && spec.recompute != kWholeStage) {
+        text += "=" + std::to_string(spec.recompute.segments - spec.recompute.kept) + "/" +
+                std::to_string(spec.recompute.segments);
+      }
+      if (spec.divides_state) text += " state=optimizer";
       if (spec.in_flight) text += " in-flight=" + std::to_string(*spec.in_flight);
       text += " :";
       const auto& stages = strategy.stage_of;
@@ -381,17 +385,47 @@ TEST_F(AMove, OfWhatIsInFlightIsListedWhereItCanHelp) {
 }
 
 TEST_F(AMove, TurnsRecomputationOnAndOff) {
-  EXPECT_EQ(after(kTwoStages, SetMemory{1, true}),
+  EXPECT_EQ(after(kTwoStages, SetMemory{1, kWholeStage}),
             "stage a/0=2000 a/1=2000 : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, true}),
+  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, kWholeStage}),
             "stage a/0=2000 a/1=2000 recompute : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, false}), "impossible");
+  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, Recomputation{}}), "impossible");
+}
+
+TEST_F(AMove, ChangesTheSegmentsOfStagesThatRecompute) {
+  Strategy start = strategy(kTwoStages);
+  const auto listed = [&] {
+    std::vector<std::string> texts;
+    const MovesFrom all = moves_.all(start, start, kNoStage);
+    for (const SetMemory& move : std::get<std::vector<SetMemory>>(all.lists)) {
+      const bool changes = move.recompute && move.recompute->segments > 1;
+      if (changes) texts.push_back(print_move(move, problem_->cluster));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  const auto again = [](std::string_view what) {
+    return "recompute " + std::string(what) + " segments of the activations of s0";
+  };
+  EXPECT_EQ(listed(), Texts{});
+  start.stages[0].recompute = kWholeStage;
+  EXPECT_EQ(listed(), (Texts{again("2 of 2"), again("6 of 8"), again("4 of 8"), again("2 of 8")}));
+  start.stages[0].recompute = {8, 3};
+  EXPECT_EQ(listed(), (Texts{again("10 of 16"), again("3 of 4"), again("6 of 8"), again("4 of 8"),
+                             again("7 of 8"), again("3 of 8")}));
+  start.stages[0].recompute = {2, 1};
+  EXPECT_EQ(listed(), (Texts{again("2 of 4"), again("2 of 2")}));
+  EXPECT_EQ(after(kTwoStages, SetMemory{0, Recomputation{2, 1}}),
+            "stage a/0=2000 a/1=2000 recompute=1/2 : h0..h1\n"
+            "stage b/0=4000 : a1..l\n"
+            "bucket 0 ring w1 w0\n"
+            "bucket 1 ring w2\n");
 }
 
 TEST_F(AMove, DividesTheStateOfStagesOfSeveralDevices) {
@@ -513,10 +547,12 @@ TEST(PrintMove, SaysEveryMoveInWords) {
   EXPECT_EQ(text(SetMicroBatches{4}), "set 4 micro-batches");
   EXPECT_EQ(text(SetMicroBatches{1, true}), "set 1 micro-batch, shares in proportion");
   EXPECT_EQ(text(SetSchedule{Schedule::kGPipe}), "set schedule gpipe");
-  EXPECT_EQ(text(SetMemory{2, true}), "recompute the activations of s2");
-  EXPECT_EQ(text(SetMemory{kAllStages, false}), "keep the activations of all stages");
+  EXPECT_EQ(text(SetMemory{2, kWholeStage}), "recompute the activations of s2");
+  EXPECT_EQ(text(SetMemory{kAllStages, Recomputation{}}), "keep the activations of all stages");
+  EXPECT_EQ(text(SetMemory{2, Recomputation{8, 3}}),
+            "recompute 5 of 8 segments of the activations of s2");
   EXPECT_EQ(text(SetMemory{1, std::nullopt, true}), "divide the optimizer's state of s1");
-  EXPECT_EQ(text(SetMemory{1, false, false}),
+  EXPECT_EQ(text(SetMemory{1, Recomputation{}, false}),
             "keep the activations of s1, keep the optimizer's state of s1");
   EXPECT_EQ(text(Recut{GroupOrder::kKept, CutRule::kBySpeed}), "cut anew by speed");
   EXPECT_EQ(text(Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/ir/plan/text.h"
+
+#include <agpcs/plan.h>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::kPlanText;
+
+/// The small plan, whose stage s0 has three operators, with `recompute` for its "recompute=no".
+std::string message_with(std::string_view recompute) {
+  const std::string text = testing::plan_text_with("recompute=no", recompute);
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+
+TEST(Segments, AreReadAndPrinted) {
+  for (const std::string_view recompute :
+       {"recompute=yes", "recompute=yes segments=1", "recompute=yes segments=2,1",
+        "recompute=yes segments=1x3"}) {
+    const std::string text = testing::plan_text_with("recompute=no", recompute);
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+  const Plan plan =
+      *parse_plan(testing::plan_text_with("recompute=no", "recompute=yes segments=2,1"), "m.plan");
+  EXPECT_EQ(plan.stages[0].segments, (std::vector<std::int64_t>{2, 1}));
+}
+
+TEST(Segments, AreOfStagesThatRecompute) {
+  EXPECT_EQ(message_with("recompute=no segments=1"),
+            "m.plan: error: stage s0 has segments, but recompute=no\n"
+            "  hint: segments are recomputed: recompute=yes, or no segments=");
+}
+
+TEST(Segments, HaveOperatorsOfTheStage) {
+  EXPECT_EQ(message_with("recompute=yes segments=2,2"),
+            "m.plan: error: stage s0: segments have 2x2 operators, the stage has 3\n"
+            "  hint: each segment has an operator, and all have no more than the stage");
+  EXPECT_EQ(message_with("recompute=yes segments=2,0"),
+            "m.plan: error: stage s0: segments have 2,0 operators, the stage has 3\n"
+            "  hint: each segment has an operator, and all have no more than the stage");
+}
+
+TEST(Segments, OfAWholeStageHaveOneText) {
+  EXPECT_EQ(message_with("recompute=yes segments=3"),
+            "m.plan: error: stage s0 has one segment of all its operators\n"
+            "  hint: that is recompute=yes without segments=");
+}
+
+}  // namespace
+}  // namespace agpcs
