@@ -471,7 +471,7 @@ namespace {
 Status unfinished(const Plan& plan, const StepModel& model, const StepEngine& engine) {
   for (int rank = 0; rank < static_cast<int>(model.ranks.size()); ++rank) {
     const int stage = model.ranks[at(rank)].stage;
-    const std::vector<StepInstruction>& program = model.programs[at(stage)];
+    const auto& program = model.programs[at(stage)].instructions;
     for (int i = 0; i < static_cast<int>(program.size()); ++i) {
       if (engine.is_done(rank, i)) continue;
       return internal_error(fmt::format("the plan cannot finish: on rank {}, {} never ends", rank,
@@ -485,9 +485,8 @@ Status unfinished(const Plan& plan, const StepModel& model, const StepEngine& en
 
 Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
                                bool timeline) {
-  std::vector<PrecedenceGraph> programs;
   FlatStep step;
-  flatten(plan, model, programs, step);
+  flatten(plan, model, step);
   StepEngine engine(cluster);
   if (!engine.run(step, {true, timeline})) return unfinished(plan, model, engine);
   return std::move(engine.result());

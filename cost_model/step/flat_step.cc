@@ -9,28 +9,6 @@
 
 namespace agpcs {
 
-PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps) {
-  PrecedenceGraph graph;
-  graph.instructions.reserve(steps.size());
-  for (const StepInstruction& step : steps) {
-    PrecedenceGraph::Instruction flat;
-    flat.id = step.id;
-    flat.stream = step.stream;
-    flat.next = static_cast<int>(graph.next.size());
-    graph.next.insert(graph.next.end(), step.next.begin(), step.next.end());
-    flat.next_end = static_cast<int>(graph.next.size());
-    flat.release = static_cast<int>(graph.releases.size());
-    for (const StepInstruction::Release& release : step.releases) {
-      graph.releases.push_back({release.bucket, release.instruction});
-    }
-    flat.release_end = static_cast<int>(graph.releases.size());
-    if (step.waits == 0) graph.starts.push_back(static_cast<int>(graph.instructions.size()));
-    graph.waits.push_back(step.waits);
-    graph.instructions.push_back(flat);
-  }
-  return graph;
-}
-
 void FlatStep::clear() {
   ranks.clear();
   times.clear();
@@ -111,11 +89,10 @@ void FlatStep::add_end(int first, int replicas, bool sending) {
 
 namespace {
 
-void flatten_ranks(const StepModel& model, const std::vector<PrecedenceGraph>& programs,
-                   FlatStep& step) {
+void flatten_ranks(const StepModel& model, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
-    step.ranks.push_back({&programs[static_cast<std::size_t>(rank.stage)], rank.stage,
+    step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.stage)], rank.stage,
                           model.replica[r], rank.device, static_cast<int>(r)});
     step.times.push_back({rank.times.begin, rank.times.forward, rank.times.backward,
                           rank.times.update, rank.times.smaller_forward,
@@ -144,16 +121,11 @@ void flatten_groups(const Plan& plan, FlatStep& step) {
 
 }  // namespace
 
-void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGraph>& programs,
-             FlatStep& step) {
-  programs.clear();
-  for (const std::vector<StepInstruction>& steps : model.programs) {
-    programs.push_back(precedence_graph(steps));
-  }
+void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);
   step.smaller_from = model.smaller_from;
-  flatten_ranks(model, programs, step);
+  flatten_ranks(model, step);
   flatten_groups(plan, step);
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cost_model/network/link_model.h"
+#include "cost_model/step/precedence_graph.h"
 
 #include <agpcs/plan.h>
 
@@ -13,30 +14,7 @@
 
 namespace agpcs {
 
-struct StepInstruction;
 struct StepModel;
-
-/// The instructions of a stage and their order constraints (edges and counts), in flat arrays.
-struct PrecedenceGraph {
-  struct Instruction {
-    InstructionId id;
-    StreamKind stream = StreamKind::kCompute;
-    int next = 0, next_end = 0;        ///< in `PrecedenceGraph::next`: who waits for its end
-    int release = 0, release_end = 0;  ///< range in `PrecedenceGraph::releases`
-  };
-  /// `instruction` waits for the gradients of `bucket`, which this backward completes.
-  struct Release {
-    int bucket = 0;
-    int instruction = 0;
-  };
-  std::vector<Instruction> instructions;
-  std::vector<int> next;
-  std::vector<Release> releases;
-  std::vector<int> waits;   ///< by instruction: number of ends and gradients that it waits for
-  std::vector<int> starts;  ///< instructions that wait for nothing
-};
-
-PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps);
 
 /// Seconds of computations. Ranks with equal times share an entry.
 struct FlatTimes {
@@ -133,9 +111,7 @@ struct FlatStep {
   std::vector<int> end_channels_;
 };
 
-/// Writes `model` in flat form to `step`. `programs` receives the data that `step` refers to,
-/// besides `model`.
-void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGraph>& programs,
-             FlatStep& step);
+/// Writes `model` in flat form to `step`, which refers to it.
+void flatten(const Plan& plan, const StepModel& model, FlatStep& step);
 
 }  // namespace agpcs

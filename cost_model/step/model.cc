@@ -10,9 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <tuple>
 #include <unordered_map>
 
 namespace agpcs {
@@ -21,75 +19,6 @@ namespace {
 int channel_end_index(int cut, Opcode opcode) {
   return cut * 4 + static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
 }
-
-auto key_of(const InstructionId& id) { return std::tuple(id.opcode, id.object, id.micro_batch); }
-
-/// Finds instructions of a program by their id.
-class InstructionIndex {
- public:
-  explicit InstructionIndex(const Program& program) {
-    for (const Instruction& instruction : program.instructions) {
-      sorted_.emplace_back(key_of(instruction.id), static_cast<int>(sorted_.size()));
-    }
-    std::sort(sorted_.begin(), sorted_.end());
-  }
-  /// Returns the index of the instruction, or -1 if the program lacks it.
-  int find(const InstructionId& id) const {
-    const auto at = std::lower_bound(sorted_.begin(), sorted_.end(), std::pair(key_of(id), 0));
-    return at != sorted_.end() && at->first == key_of(id) ? at->second : -1;
-  }
-
- private:
-  std::vector<std::pair<decltype(key_of({})), int>> sorted_;
-};
-
-/// Records that instruction `index` waits for `id`, at the instruction that `id` is part of.
-Status add_wait(const InstructionId& id, int index, const InstructionIndex& index_of,
-                std::vector<StepInstruction>& steps) {
-  const bool gradients = id.opcode == Opcode::kGradients;
-  const InstructionId before =
-      gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id;
-  const int found = index_of.find(before);
-  if (found < 0) {
-    return internal_error(
-        fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
-                    name_of(steps[static_cast<std::size_t>(index)].id), name_of(id)));
-  }
-  StepInstruction& step = steps[static_cast<std::size_t>(found)];
-  if (gradients) {
-    step.releases.push_back({id.object, index});
-  } else {
-    step.next.push_back(index);
-  }
-  ++steps[static_cast<std::size_t>(index)].waits;
-  return {};
-}
-
-}  // namespace
-
-Result<std::vector<StepInstruction>> steps_of(const Program& program) {
-  std::vector<StepInstruction> steps(program.instructions.size());
-  const InstructionIndex index_of(program);
-  std::array<int, kStreamKindCount> last = {-1, -1, -1, -1};
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    steps[i].id = program.instructions[i].id;
-    steps[i].stream = stream_of(steps[i].id.opcode);
-    int& before = last[static_cast<std::size_t>(steps[i].stream)];
-    if (before >= 0) {
-      steps[static_cast<std::size_t>(before)].next.push_back(static_cast<int>(i));
-      ++steps[i].waits;
-    }
-    before = static_cast<int>(i);
-  }
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    for (const InstructionId& id : program.instructions[i].after) {
-      AGPCS_RETURN_IF_ERROR(add_wait(id, static_cast<int>(i), index_of, steps));
-    }
-  }
-  return steps;
-}
-
-namespace {
 
 /// Builds the channels of cuts, and the lists of the channels that each end waits for.
 class ChannelBuilder {
@@ -225,8 +154,8 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
   AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
   AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));
   for (const Program& program : plan.programs) {
-    AGPCS_TRY(std::vector<StepInstruction> steps, steps_of(program));
-    model.programs.push_back(std::move(steps));
+    AGPCS_TRY(PrecedenceGraph waits, precedence_graph(program));
+    model.programs.push_back(std::move(waits));
   }
   model.smaller_from = static_cast<int>(plan.smaller_from());
   const bool smaller = model.smaller_from < plan.micro_batches;

@@ -6,6 +6,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/cost_table.h"
+#include "cost_model/step/precedence_graph.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 
@@ -17,22 +18,6 @@
 #include <vector>
 
 namespace agpcs {
-
-/// An instruction with its dependences as indices into its program.
-struct StepInstruction {
-  InstructionId id;
-  StreamKind stream = StreamKind::kCompute;
-  int waits = 0;          ///< number of ends and gradients that it waits for
-  std::vector<int> next;  ///< instructions that wait for its end: the next in its stream, and every
-                          ///< one with it in `after`
-  /// `instruction` waits for the gradients of `bucket`, which this backward completes before its
-  /// end.
-  struct Release {
-    int bucket = 0;
-    int instruction = 0;
-  };
-  std::vector<Release> releases;
-};
 
 /// Seconds on one rank.
 struct RankTimes {
@@ -58,7 +43,7 @@ struct StepRank {
 };
 
 struct StepModel {
-  std::vector<std::vector<StepInstruction>> programs;  ///< by stage
+  std::vector<PrecedenceGraph> programs;  ///< by stage
   std::vector<StepRank> ranks;
   std::vector<Channel> channels;
   int smaller_from = 0;  ///< `Plan::smaller_from`
@@ -74,9 +59,6 @@ struct StepModel {
   /// Returns the exchange of an instruction of the collective stream.
   const Exchange& collective_of(const InstructionId& id) const;
 };
-
-/// Resolves the instructions of `program`. Errors: an `after` that names no instruction.
-Result<std::vector<StepInstruction>> steps_of(const Program& program);
 
 /// Makes the model of a plan that verifies. Errors: a device or operator that does not exist, an
 /// `after` that names no instruction. Cost: O(instructions + operators x different shares +

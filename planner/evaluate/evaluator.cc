@@ -48,7 +48,7 @@ class Evaluator::Impl {
 
   std::int64_t lacking(const Strategy& strategy) {
     // What a replica owns depends on the buckets.
-    divides(strategy) ? load(strategy) : load_memory(strategy);
+    divides(strategy) ? load_buckets(strategy) : load_memory(strategy);
     return most_lacking();
   }
 
@@ -58,7 +58,7 @@ class Evaluator::Impl {
   }
 
   Strategy grouped(Strategy strategy) {
-    load(strategy);
+    load_buckets(strategy);
     std::vector<Bucket> buckets;
     std::vector<std::size_t> next(strategy.stages.size());  // next parameter, by stage
     for (const BucketNow& now : buckets_) {
@@ -142,6 +142,12 @@ class Evaluator::Impl {
 
   /// Looks up everything that does not depend on shares.
   void load(const Strategy& strategy) {
+    load_buckets(strategy);
+    programs_ = &program_table_.find(shape_).programs;
+  }
+
+  /// Does so but for the programs of the step, which take longest.
+  void load_buckets(const Strategy& strategy) {
     divides_ = divides(strategy);
     if (divides_) load_memory(strategy);  // which says how they divide it
     strategy_ = &strategy;
@@ -166,7 +172,6 @@ class Evaluator::Impl {
       find_equals();
     }
     write_buckets();
-    programs_ = &program_table_.find(shape_).programs;
   }
 
   /// Loads what `most_lacking` needs. A program's memory does not depend on its buckets.

@@ -3,7 +3,7 @@
 
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
-#include "cost_model/step/model.h"
+#include "cost_model/step/precedence_graph.h"
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "planner/problem/hash.h"
@@ -123,9 +123,9 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
       made->memory.emplace_back(program);
       continue;
     }
-    const Result<std::vector<StepInstruction>> steps = steps_of(program);
-    AGPCS_CHECK(steps.ok(), "{}", steps.status().message());
-    made->programs.push_back(precedence_graph(*steps));
+    Result<PrecedenceGraph> graph = precedence_graph(program);
+    AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
+    made->programs.push_back(*std::move(graph));
   }
   return made;
 }

@@ -12,6 +12,7 @@
 #include "planner/refine/dqn.h"
 #include "tests/bench/planning/g1.h"
 #include "tests/bench/planning/gpt.h"
+#include "tests/bench/planning/uses.h"
 #include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
@@ -195,10 +196,11 @@ void print_row(const Case& c, const Settings& settings) {
   const Status verified = verify_plan(planned.best.plan);
   AGPCS_CHECK(verified.ok(), "{}", verified.message());
   const double step = planned.best.estimate.step_seconds;
-  std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld | %.2f |\n", row.c_str(),
+  std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld | %.2f | %s |\n", row.c_str(),
               static_cast<long>(planned.best.plan.made_by.evaluations), now() - before,
               now() - start, step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
-              step / planned.bound->any.seconds, peak_megabytes(), laps.first_plan() - start);
+              step / planned.bound->any.seconds, peak_megabytes(), laps.first_plan() - start,
+              bench::uses(planned.best.strategy).c_str());
 }
 
 /// Plans with the blocks of one limit and of another, at the same budget; prints both steps.
@@ -284,8 +286,8 @@ int main(int argc, char** argv) {
       "| model | operators | blocks | devices | problem s | data_parallel s | metis s | linear s | "
       "even s | degree s | baselines s | search, lower s | evaluations | print, verify s | "
       "whole s | step ms | best seed / plan | plan / bound | peak MB | "
-      "first plan s |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "first plan s | plan |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
       "--- | "
       "--- | --- | --- | --- |\n");
   for (const Case& c : cases) agpcs::run_apart(c, settings);

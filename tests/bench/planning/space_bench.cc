@@ -13,6 +13,7 @@
 #include "planner/refine/dqn.h"
 #include "tests/bench/planning/chain.h"
 #include "tests/bench/planning/gpt.h"
+#include "tests/bench/planning/uses.h"
 #include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
@@ -99,23 +100,6 @@ Cluster cluster_named(std::string_view name, const Graph& graph) {
   return std::move(file->cluster);
 }
 
-/// What a plan uses of the space.
-std::string uses(const Strategy& strategy) {
-  std::size_t divides = 0, recomputes = 0, devices = 0;
-  bool departs = false;
-  for (const StageSpec& spec : strategy.stages) {
-    divides += spec.divides_state ? 1 : 0;
-    recomputes += spec.recompute ? 1 : 0;
-    devices += spec.devices.size();
-    departs = departs || spec.in_flight;
-  }
-  std::string text =
-      fmt::format("{} stages, {} devices, {} divide, {} recompute, {} {}", strategy.stages.size(),
-                  devices, divides, recomputes, strategy.micro_batches, name_of(strategy.schedule));
-  if (departs) text += fmt::format(", in flight {}", fmt::join(in_flight_by_stage(strategy), " "));
-  return text;
-}
-
 struct Row {
   std::optional<double> seconds;
   double bound = 0, processor = 0;
@@ -146,7 +130,7 @@ Row plan(std::string_view model, std::string_view cluster, const ProblemOptions&
   }
   row.seconds = planned->best.estimate.step_seconds;
   row.bound = planned->bound->any.seconds;
-  row.uses = uses(planned->best.strategy);
+  row.uses = bench::uses(planned->best.strategy);
   return row;
 }
 

@@ -95,9 +95,8 @@ int compare(Graph graph, Cluster cluster, std::int64_t batch, std::uint64_t seed
     EXPECT_TRUE(plan.ok()) << plan.status().message();
     const auto model = make_step_model(*plan, problem->graph, problem->cluster, problem->costs);
     EXPECT_TRUE(model.ok());
-    std::vector<PrecedenceGraph> programs;
     FlatStep step;
-    flatten(*plan, *model, programs, step);
+    flatten(*plan, *model, step);
     EXPECT_TRUE(whole.run(step));
     const FlatStep& fold = folder.fold(step);
     EXPECT_TRUE(engine.run(fold));

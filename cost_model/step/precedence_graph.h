@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrecedenceGraph: what the instructions of a program wait for.
+#pragma once
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+#include <vector>
+
+namespace agpcs {
+
+/// The instructions of a stage and their order constraints (edges and counts), in flat arrays.
+struct PrecedenceGraph {
+  struct Instruction {
+    InstructionId id;
+    StreamKind stream = StreamKind::kCompute;
+    int next = 0, next_end = 0;        ///< in `PrecedenceGraph::next`: who waits for its end
+    int release = 0, release_end = 0;  ///< range in `PrecedenceGraph::releases`
+  };
+  /// `instruction` waits for the gradients of `bucket`, which this backward completes.
+  struct Release {
+    int bucket = 0;
+    int instruction = 0;
+  };
+  std::vector<Instruction> instructions;
+  std::vector<int> next;
+  std::vector<Release> releases;
+  std::vector<int> waits;   ///< by instruction: number of ends and gradients that it waits for
+  std::vector<int> starts;  ///< instructions that wait for nothing
+};
+
+/// Resolves the instructions of `program`. Errors: an `after` that names no instruction. Cost:
+/// O(instructions + their waits), and a place for each micro-batch of each cut.
+Result<PrecedenceGraph> precedence_graph(const Program& program);
+
+}  // namespace agpcs

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan uses of the space of plans, in a line of a table.
+#pragma once
+
+#include "ir/strategy/strategy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+namespace agpcs::bench {
+
+/// Returns, say, "4 stages, 8 devices, 1 divides, 3 recompute (2 all, 1 5/8), 32 1f1b".
+inline std::string uses(const Strategy& strategy) {
+  std::size_t divides = 0, recompute = 0, devices = 0;
+  bool departs = false;
+  std::map<Recomputation, int> how;
+  for (const StageSpec& spec : strategy.stages) {
+    divides += spec.divides_state ? 1 : 0;
+    devices += spec.devices.size();
+    departs = departs || spec.in_flight;
+    if (!spec.recompute) continue;
+    ++recompute;
+    ++how[spec.recompute];
+  }
+  std::string text = fmt::format("{} stages, {} devices, {} divide, {} recompute",
+                                 strategy.stages.size(), devices, divides, recompute);
+  std::string ways;
+  for (const auto& [recomputation, stages] : how) {
+    const int again = recomputation.segments - recomputation.kept;
+    ways += ways.empty() ? " (" : ", ";
+    ways += recomputation == kWholeStage
+                ? fmt::format("{} all", stages)
+                : fmt::format("{} {}/{}", stages, again, recomputation.segments);
+  }
+  text += ways + (ways.empty() ? "" : ")");
+  text += fmt::format(", {} {}", strategy.micro_batches, name_of(strategy.schedule));
+  if (departs) text += fmt::format(", in flight {}", fmt::join(in_flight_by_stage(strategy), " "));
+  return text;
+}
+
+}  // namespace agpcs::bench
