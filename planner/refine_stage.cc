@@ -2,6 +2,7 @@
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/search.h"
+#include "planner/seed/fit_memory.h"
 
 #include <agpcs/version.h>
 
@@ -73,13 +74,20 @@ class Searches {
   void run(const Score& seed) {
     const Rng rng = Rng(options_.seed).fork("refine");
     once(rng);
+    search_again(rng, seed);
+  }
+
+  /// The score of the best strategy.
+  Score& best() { return best_; }
+
+ private:
+  void search_again(const Rng& rng, const Score& seed) {
     if (options_.budget > 0 || !is_unsettled(problem_, decision_.strategy, best_, seed)) return;
     for (int number = 1; number < kSearches && !decision_.made_by.interrupted; ++number) {
       once(rng.fork(std::to_string(number)));
     }
   }
 
- private:
   void once(const Rng& rng) {
     Refinement& all = decision_.refinement;
     const std::int64_t before = decision_.made_by.evaluations;
@@ -128,7 +136,11 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
             const PlanOptions& options, Decision& decision) {
   std::vector<Strategy> starts = starts_of_search(problem, evaluator, seeds, options);
   const double start = evaluator.evaluate(starts.front()).step_seconds;
-  Searches(problem, std::move(starts), start, options, decision).run(seeds.pool.best().score);
+  Searches searches(problem, std::move(starts), start, options, decision);
+  searches.run(seeds.pool.best().score);
+  if (searches.best().fits()) {
+    keep_more(problem, evaluator, decision.strategy, searches.best());
+  }
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;
 }

@@ -52,17 +52,6 @@ Status no_strategy(const PlanOptions& options) {
           "data_parallel"};
 }
 
-/// Recomputes less in `strategy`, which fits, where that is possible and makes its step shorter.
-void keep_more_if_shorter(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-                          Score& score) {
-  Strategy more = strategy;
-  if (!keep_more(problem, evaluator, more)) return;
-  const Score own = evaluator.evaluate(more);
-  if (!is_better(own, score)) return;
-  strategy = std::move(more);
-  score = own;
-}
-
 /// Evaluates `strategies` and adds them to `pool`.
 Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std::string& name,
                         std::vector<Strategy> strategies, SeedPool* pool, bool as_it_is = false) {
@@ -78,7 +67,7 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
           verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));
     }
     Score score = evaluator.evaluate(strategy);
-    if (score.fits() && !as_it_is) keep_more_if_shorter(problem, evaluator, strategy, score);
+    if (score.fits() && !as_it_is) keep_more(problem, evaluator, strategy, score);
     if (score.fits()) {
       ++attempt.feasible;
       attempt.step_seconds =

@@ -72,13 +72,14 @@ class StageFitter {
     for (const std::int64_t share : spec().shares) samples_ += share;
   }
 
-  /// Returns the stage with the most segments kept for which its devices have memory as they are;
-  /// nothing if it can keep none.
-  std::optional<StageSpec> keeping_more() {
-    const std::optional<Recomputation> most = most_kept(kUsualSegments);
-    if (!most) return std::nullopt;
-    spec().recompute = *most;
-    return spec();
+  /// Returns a recomputation that keeps more, as much as the devices have memory for as they are;
+  /// nothing if there is none.
+  std::optional<Recomputation> keeping_more() {
+    int count = spec().recompute.segments;
+    while (count < kUsualSegments) count *= 2;
+    const std::optional<Recomputation> most = most_kept(count);
+    if (!most || most->part() >= spec().recompute.part()) return std::nullopt;
+    return most;
   }
 
   std::optional<StageSpec> run() {
@@ -274,21 +275,21 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
   return true;
 }
 
-bool keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  if (!problem.options.choose_segments) return false;
+void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
+  if (!problem.options.choose_segments) return;
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
-  bool changed = false;
+  Strategy more = strategy;
   for (int stage = 0; stage < stages; ++stage) {
-    StageSpec& spec = strategy.stages[at(stage)];
-    if (spec.recompute != kWholeStage) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), false);
-    if (std::optional<StageSpec> more = fitter.keeping_more()) {
-      spec = *std::move(more);
-      changed = true;
-    }
+    if (!strategy.stages[at(stage)].recompute) continue;
+    StageFitter fitter(problem, evaluator, more, stage, std::move(ops[at(stage)]), false);
+    if (const auto kept = fitter.keeping_more()) more.stages[at(stage)].recompute = *kept;
   }
-  return changed;
+  if (more == strategy) return;
+  const Score own = evaluator.evaluate(more);
+  if (!own.fits() || own.step_seconds >= score.step_seconds) return;
+  strategy = std::move(more);
+  score = own;
 }
 
 bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

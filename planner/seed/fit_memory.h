@@ -15,10 +15,10 @@ namespace agpcs {
 /// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
-/// Lets stages that recompute all at once keep as much as their devices have memory for. Returns
-/// whether any can. Needs: `strategy` fits; `evaluator` is the problem's. Cost: a few
-/// `replica_bytes` for each such stage and each of its kinds.
-bool keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+/// Lets stages that recompute keep as much as their devices have memory for, if that makes the step
+/// shorter. Needs: `strategy` fits, with `score`; `evaluator` is the problem's. Cost: an evaluation,
+/// and a few `replica_bytes` for each such stage and each of its kinds.
+void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
 
 /// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in
 /// flight than some number, the largest with which `fit_memory` succeeds. Returns false, with
