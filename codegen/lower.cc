@@ -45,7 +45,7 @@ void write_segments(const Graph& graph, const Strategy& strategy, std::size_t in
       ops.push_back(op);
     }
   }
-  const std::vector<std::size_t> ends = segment_ends(graph, ops, recompute);
+  const std::vector<std::size_t> ends = Segments(graph).ends(ops, recompute);
   if (ends.size() == 1 && ends.front() == ops.size()) return;
   std::size_t first = 0;
   for (const std::size_t end : ends) {

@@ -6,6 +6,7 @@
 #include "ir/strategy/strategy.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -14,23 +15,45 @@ namespace agpcs {
 /// The most segments of a stage.
 inline constexpr int kMostSegments = 128;
 
-/// Returns where the recomputed segments of a stage with the operators `ops` (ascending) end: the
-/// first is ops[0, ends[0]), the next ops[ends[0], ends[1]), and so on. Nothing if the stage keeps
-/// all; fewer than `segments` if it has fewer operators. One segment at least is recomputed.
-///
-/// Segments make about equally many elements, because one of them at a time holds what it makes.
-/// Of the places where that is so, give or take half a segment, a cut is where the fewest elements
-/// cross it, because they are held all the time: between two layers of a transformer, say. Cost:
-/// O(operators + edges).
-std::vector<std::size_t> segment_ends(const Graph& graph, const std::vector<OpId>& ops,
-                                      const Recomputation& recompute);
+/// Finds where the recomputed segments of stages of one graph end. It keeps what does not depend on
+/// the stage, and its buffers, from call to call. It refers to the graph, and is not for concurrent
+/// use.
+class Segments {
+ public:
+  /// Cost: O(tensors).
+  explicit Segments(const Graph& graph);
 
-/// Returns the same of a stage of a plan, which has `operators` operators.
+  /// Returns the ends of a stage with the operators `ops` (ascending): the first segment is
+  /// ops[0, ends[0]), the next ops[ends[0], ends[1]), and so on. Nothing if the stage keeps all;
+  /// fewer than `segments` if it has fewer operators. One segment at least is recomputed.
+  ///
+  /// Segments make about equally many elements, because one of them at a time holds what it makes.
+  /// Of the places where that is so, give or take half a segment, a cut is where the fewest elements
+  /// cross it, because they are held all the time: between two layers of a transformer, say. Cost:
+  /// O(operators + edges).
+  std::vector<std::size_t> ends(const std::vector<OpId>& ops, const Recomputation& recompute);
+
+  /// Returns the recomputation whose first `ends.size()` segments end there; nothing if there is
+  /// none. Cost: that of `ends` times the number of segments that are tried.
+  std::optional<Recomputation> recomputation_of(const std::vector<OpId>& ops,
+                                                const std::vector<std::size_t>& ends);
+
+ private:
+  void find_places(const std::vector<OpId>& ops);
+  std::size_t best_end(std::int64_t number, std::int64_t count, std::size_t first,
+                       std::size_t last) const;
+  std::vector<std::size_t> all_ends(std::size_t count) const;
+
+  const Graph& graph_;
+  std::vector<TensorId> root_;           // by TensorId: what holds its storage
+  std::vector<std::int64_t> elements_;   // by TensorId, of one sample; 0 if it holds none
+  std::vector<std::size_t> last_read_;   // by root: the place after the last operator that reads it
+  // Of the stage at hand, by place; place p is before ops[p].
+  std::vector<std::int64_t> made_;      // elements that operators before it make
+  std::vector<std::int64_t> crossing_;  // those of them that operators after it read
+};
+
+/// Returns where they end in a stage of a plan, which has `operators` operators.
 std::vector<std::size_t> segment_ends(const PlanStage& stage, std::size_t operators);
-
-/// Returns the recomputation whose first `ends.size()` segments end there; nothing if there is
-/// none. Cost: that of `segment_ends` times the number of segments that are tried.
-std::optional<Recomputation> recomputation_of(const Graph& graph, const std::vector<OpId>& ops,
-                                              const std::vector<std::size_t>& ends);
 
 }  // namespace agpcs

@@ -4,7 +4,6 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/plan_graph.h"
-#include "ir/strategy/segments.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 
@@ -66,6 +65,7 @@ void write_devices(const Strategy& strategy, const std::vector<int>& stages,
 StageTable::StageTable(const Problem& problem)
     : problem_(problem),
       memory_model_(problem.graph, problem.training),
+      segments_(problem.graph),
       parameter_of_(problem.graph.tensors.size(), -1),
       first_read_(problem.graph.ops.size() + 1),
       times_(problem) {
@@ -376,7 +376,7 @@ const StageSeconds& StageTable::seconds(StageInfo& stage, const ReplicaKey& repl
 const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
                                                          const Recomputation& recompute) {
   const auto [known, added] = stage.segment_ends.try_emplace(recompute);
-  if (added) known->second = agpcs::segment_ends(problem_.graph, stage.parts.ops, recompute);
+  if (added) known->second = segments_.ends(stage.parts.ops, recompute);
   return known->second;
 }
 

@@ -3,6 +3,7 @@
 // seconds, memory. Everything is worked out once and looked up afterwards.
 #pragma once
 
+#include "ir/strategy/segments.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/bucket_schedule.h"
@@ -180,6 +181,7 @@ class StageTable {
 
   const Problem& problem_;
   StageMemoryModel memory_model_;
+  Segments segments_;
   std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
   std::vector<int> parameter_of_;                 // by TensorId: index in `parameters_`, or -1
   std::vector<int> tied_;                         // those that several operators read

@@ -38,7 +38,7 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
 Result<Recomputation> read_recomputation(const PlanStage& stage, const Graph& graph,
                                          const std::vector<OpId>& ops) {
   const std::optional<Recomputation> known =
-      recomputation_of(graph, ops, segment_ends(stage, ops.size()));
+      Segments(graph).recomputation_of(ops, segment_ends(stage, ops.size()));
   if (known) return *known;
   return invalid_input(
       fmt::format("stage {} recomputes {} operators in segments that the planner does not make\n"

@@ -44,13 +44,15 @@ struct Model {
 constexpr std::string_view kChain = "chain-26";
 constexpr std::int64_t kChainBatch = 1024;
 
-/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 tokens, and of BERT
+/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 or 2,048 tokens, and of BERT
 /// (Devlin et al., 2019), sequences of 128 and 512.
 const std::map<std::string_view, Model>& models() {
   static const std::map<std::string_view, Model> all = {
       {"gpt-1.3b", {{24, 2048, 1024, 50257, 4}, 256}},
       {"gpt-2.7b", {{32, 2560, 1024, 50257, 4}, 256}},
       {"gpt-6.7b", {{32, 4096, 1024, 50257, 4}, 256}},
+      {"gpt-1.3b-2k", {{24, 2048, 2048, 50257, 4}, 128}},
+      {"gpt-2.7b-2k", {{32, 2560, 2048, 50257, 4}, 128}},
       {"bert-base", {{12, 768, 128, 30522, 4}, 512}},
       {"bert-large", {{24, 1024, 512, 30522, 4}, 256}},
   };
@@ -166,15 +168,16 @@ constexpr Case kCases[] = {
     {"segments", "bert-large", "v100x1x8-1gbit"},
     {"segments", "gpt-1.3b", "v100x4-rtx3090x4"},
     {"segments", "gpt-1.3b", "mixed-32"},
-    {"segments", "gpt-1.3b", "v100x8"},
-    {"segments", "gpt-1.3b", "a100x16"},
-    {"segments", "gpt-2.7b", "v100x4-rtx3090x4"},
-    {"segments", "gpt-2.7b", "mixed-32"},
-    {"segments", "gpt-2.7b", "a100x16"},
-    {"segments", "gpt-6.7b", "mixed-32"},
-    {"segments", "gpt-6.7b", "a100x16"},
+    {"segments", "gpt-1.3b-2k", "v100x8"},
+    {"segments", "gpt-1.3b-2k", "v100x4-rtx3090x4"},
+    {"segments", "gpt-1.3b-2k", "mixed-32"},
+    {"segments", "gpt-1.3b-2k", "a100x16"},
+    {"segments", "gpt-1.3b-2k", "four-kinds-10gbit"},
+    {"segments", "gpt-2.7b-2k", "v100x8"},
+    {"segments", "gpt-2.7b-2k", "v100x4-rtx3090x4"},
+    {"segments", "gpt-2.7b-2k", "mixed-32"},
+    {"segments", "gpt-2.7b-2k", "a100x16"},
     {"segments", "gpt-6.7b", "a100x1x8-10gbit"},
-    {"segments", "gpt-1.3b", "four-kinds-10gbit"},
 };
 
 void print_row(const Case& of) {

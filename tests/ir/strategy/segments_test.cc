@@ -46,21 +46,21 @@ std::vector<OpId> all_of(const Graph& graph) {
 TEST(SegmentEnds, AreWhereLittleCrosses) {
   const Graph graph = layers(6);
   const std::vector<OpId> ops = all_of(graph);
-  EXPECT_THAT(segment_ends(graph, ops, {}), IsEmpty());
-  EXPECT_THAT(segment_ends(graph, ops, kWholeStage), ElementsAre(12));
-  EXPECT_THAT(segment_ends(graph, ops, {2, 0}), ElementsAre(6, 12));
-  EXPECT_THAT(segment_ends(graph, ops, {3, 0}), ElementsAre(4, 8, 12));
-  EXPECT_THAT(segment_ends(graph, ops, {6, 0}), ElementsAre(2, 4, 6, 8, 10, 12));
-  EXPECT_THAT(segment_ends(graph, ops, {4, 0}), ElementsAre(2, 6, 8, 12)) << "never in a layer";
-  EXPECT_THAT(segment_ends(graph, ops, {3, 1}), ElementsAre(4, 8));
-  EXPECT_THAT(segment_ends(graph, ops, {3, 2}), ElementsAre(4));
+  EXPECT_THAT(Segments(graph).ends(ops, {}), IsEmpty());
+  EXPECT_THAT(Segments(graph).ends(ops, kWholeStage), ElementsAre(12));
+  EXPECT_THAT(Segments(graph).ends(ops, {2, 0}), ElementsAre(6, 12));
+  EXPECT_THAT(Segments(graph).ends(ops, {3, 0}), ElementsAre(4, 8, 12));
+  EXPECT_THAT(Segments(graph).ends(ops, {6, 0}), ElementsAre(2, 4, 6, 8, 10, 12));
+  EXPECT_THAT(Segments(graph).ends(ops, {4, 0}), ElementsAre(2, 6, 8, 12)) << "never in a layer";
+  EXPECT_THAT(Segments(graph).ends(ops, {3, 1}), ElementsAre(4, 8));
+  EXPECT_THAT(Segments(graph).ends(ops, {3, 2}), ElementsAre(4));
 }
 
 TEST(SegmentEnds, OfFewOperatorsAreFewer) {
   const Graph graph = layers(1);
-  EXPECT_THAT(segment_ends(graph, all_of(graph), {8, 0}), ElementsAre(1, 2));
-  EXPECT_THAT(segment_ends(graph, all_of(graph), {8, 7}), ElementsAre(1));
-  EXPECT_THAT(segment_ends(graph, {0}, {8, 7}), ElementsAre(1));
+  EXPECT_THAT(Segments(graph).ends(all_of(graph), {8, 0}), ElementsAre(1, 2));
+  EXPECT_THAT(Segments(graph).ends(all_of(graph), {8, 7}), ElementsAre(1));
+  EXPECT_THAT(Segments(graph).ends({0}, {8, 7}), ElementsAre(1));
 }
 
 TEST(SegmentEnds, AscendAndLeadBackToTheirRecomputation) {
@@ -73,21 +73,21 @@ TEST(SegmentEnds, AscendAndLeadBackToTheirRecomputation) {
     }
     const int segments = 1 + static_cast<int>(rng.below(12));
     const Recomputation recompute = {segments, static_cast<int>(rng.below(at(segments)))};
-    const Ends ends = segment_ends(graph, ops, recompute);
+    const Ends ends = Segments(graph).ends(ops, recompute);
     ASSERT_FALSE(ends.empty());
     EXPECT_TRUE(std::is_sorted(ends.begin(), ends.end(), std::less_equal<>()));
     EXPECT_LE(ends.back(), ops.size());
-    const auto found = recomputation_of(graph, ops, ends);
+    const auto found = Segments(graph).recomputation_of(ops, ends);
     ASSERT_TRUE(found.has_value());
-    EXPECT_EQ(segment_ends(graph, ops, *found), ends);
+    EXPECT_EQ(Segments(graph).ends(ops, *found), ends);
   }
 }
 
 TEST(SegmentEnds, WrittenByHandLeadToNoRecomputation) {
   const Graph graph = layers(6);
-  EXPECT_EQ(recomputation_of(graph, all_of(graph), {1, 3}), std::nullopt);
-  EXPECT_EQ(recomputation_of(graph, all_of(graph), {}), Recomputation{});
-  EXPECT_EQ(recomputation_of(graph, all_of(graph), {12}), kWholeStage);
+  EXPECT_EQ(Segments(graph).recomputation_of(all_of(graph), {1, 3}), std::nullopt);
+  EXPECT_EQ(Segments(graph).recomputation_of(all_of(graph), {}), Recomputation{});
+  EXPECT_EQ(Segments(graph).recomputation_of(all_of(graph), {12}), kWholeStage);
 }
 
 }  // namespace
