@@ -53,6 +53,8 @@ const std::map<std::string_view, Model>& models() {
       {"gpt-6.7b", {{32, 4096, 1024, 50257, 4}, 256}},
       {"gpt-1.3b-2k", {{24, 2048, 2048, 50257, 4}, 128}},
       {"gpt-2.7b-2k", {{32, 2560, 2048, 50257, 4}, 128}},
+      {"gpt-350m-8k", {{24, 1024, 8192, 50257, 4, false}, 32}},
+      {"gpt-1.3b-8k", {{24, 2048, 8192, 50257, 4, false}, 32}},
       {"bert-base", {{12, 768, 128, 30522, 4}, 512}},
       {"bert-large", {{24, 1024, 512, 30522, 4}, 256}},
   };
@@ -76,6 +78,9 @@ constexpr std::string_view kKinds =
 Cluster cluster_named(std::string_view name, const Graph& graph) {
   const std::map<std::string_view, std::string> hosts = {
       {"v100x8", "host h0 v100-16 8 bandwidth=150e9 latency=3e-6 nic=12.5e9\n"},
+      {"v100x2", "host h0 v100-16 2 bandwidth=150e9 latency=3e-6 nic=12.5e9\n"},
+      {"v100x4", "host h0 v100-16 4 bandwidth=150e9 latency=3e-6 nic=12.5e9\n"},
+      {"rtx3090x1", "host h0 rtx3090 1 nic=12.5e9\n"},
       {"a100x16",
        "host h0 a100-40 8 bandwidth=250e9 latency=2e-6 nic=25e9\n"
        "host h1 a100-40 8 bandwidth=250e9 latency=2e-6 nic=25e9\n"},
@@ -177,6 +182,16 @@ constexpr Case kCases[] = {
     {"segments", "gpt-2.7b-2k", "v100x4-rtx3090x4"},
     {"segments", "gpt-2.7b-2k", "mixed-32"},
     {"segments", "gpt-2.7b-2k", "a100x16"},
+    {"segments", "gpt-350m-8k", "v100x4-rtx3090x4"},
+    {"segments", "gpt-350m-8k", "v100x8"},
+    {"segments", "gpt-350m-8k", "four-kinds-10gbit"},
+    {"segments", "gpt-350m-8k", "v100x2"},
+    {"segments", "gpt-350m-8k", "rtx3090x1"},
+    {"segments", "gpt-1.3b-8k", "v100x4"},
+    {"segments", "gpt-1.3b-8k", "v100x4-rtx3090x4"},
+    {"segments", "gpt-1.3b-8k", "v100x8"},
+    {"segments", "gpt-1.3b-8k", "a100x16"},
+    {"segments", "gpt-1.3b-8k", "mixed-32"},
     {"segments", "gpt-6.7b", "a100x1x8-10gbit"},
 };
 
