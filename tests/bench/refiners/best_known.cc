@@ -33,6 +33,12 @@ std::string runs_of(const std::vector<int>& stage_of) {
   return runs;
 }
 
+std::string text_of(const Recomputation& recompute) {
+  if (!recompute) return "keep";
+  if (recompute == kWholeStage) return "recompute";
+  return fmt::format("recompute={}/{}", recompute.segments - recompute.kept, recompute.segments);
+}
+
 std::string print_one(const BestKnown& one) {
   const Strategy& strategy = one.strategy;
   std::string text = fmt::format(
@@ -41,7 +47,7 @@ std::string print_one(const BestKnown& one) {
       strategy.micro_batches, name_of(strategy.schedule));
   for (const StageSpec& stage : strategy.stages) {
     text += fmt::format("stage {} {} {} {}", fmt::join(stage.devices, ","),
-                        fmt::join(stage.shares, ","), stage.recompute ? "recompute" : "keep",
+                        fmt::join(stage.shares, ","), text_of(stage.recompute),
                         stage.odd == kNone ? "-" : std::to_string(stage.odd));
     if (stage.divides_state) text += " state=optimizer";
     if (stage.in_flight) text += fmt::format(" in-flight={}", *stage.in_flight);
@@ -84,12 +90,26 @@ bool read_number(std::istream& in, Number& to) {
   return number.has_value();
 }
 
+/// Reads what `text_of` writes.
+std::optional<Recomputation> recomputation_in(std::string_view text) {
+  if (text == "keep") return Recomputation{};
+  if (text == "recompute") return kWholeStage;
+  constexpr std::string_view kSegments = "recompute=";
+  const std::size_t slash = text.find('/');
+  if (text.substr(0, kSegments.size()) != kSegments || slash == std::string_view::npos) return {};
+  const auto again = number_in<int>(text.substr(kSegments.size(), slash - kSegments.size()));
+  const auto segments = number_in<int>(text.substr(slash + 1));
+  if (!again || !segments || *again < 1 || *again > *segments) return {};
+  return Recomputation{*segments, *segments - *again};
+}
+
 bool read_stage(std::istream& in, Strategy& strategy) {
   std::string devices, shares, kept, odd;
   in >> devices >> shares >> kept >> odd;
   StageSpec stage;
-  stage.recompute = kept == "recompute";
-  if (!stage.recompute && kept != "keep") return false;
+  const std::optional<Recomputation> recompute = recomputation_in(kept);
+  if (!recompute) return false;
+  stage.recompute = *recompute;
   if (odd != "-") {
     const std::optional<DeviceId> device = number_in<DeviceId>(odd);
     if (!device) return false;

@@ -27,7 +27,7 @@ constexpr const char* kText =
     "found-by anneal+walks, 4000 evaluations, seed 1\n"
     "pipeline 8 1f1b\n"
     "stage 0,2 3,1 recompute 2 state=optimizer in-flight=5\n"
-    "stage 1 4 keep -\n"
+    "stage 1 4 recompute=5/8 -\n"
     "operators 0x12 1x7 0x1\n"
     "bucket 1 tree 5,7\n";
 
@@ -38,7 +38,8 @@ TEST(BestKnown, ReadsWhatItPrints) {
   const Strategy& strategy = read->front().strategy;
   EXPECT_EQ(strategy.stage_of.size(), 20u);
   EXPECT_EQ(strategy.stages.front().odd, 2);
-  EXPECT_TRUE(strategy.stages.front().recompute);
+  EXPECT_EQ(strategy.stages.front().recompute, kWholeStage);
+  EXPECT_EQ(strategy.stages.back().recompute, (Recomputation{8, 3}));
   EXPECT_EQ(strategy.buckets.front().algorithm, AllReduce::kTree);
   const std::string printed = print_best_known(*read);
   EXPECT_THAT(printed, HasSubstr(kText));
@@ -49,7 +50,7 @@ TEST(BestKnown, ReadsWhatItPrints) {
 }
 
 TEST(BestKnown, NamesTheLineThatSaysNothing) {
-  for (const std::string line : {"stage 0,2 3,1 perhaps -", "operators 0x", "best-step soon",
+  for (const std::string line : {"stage 0,2 3,1 perhaps -", "stage 0 1 recompute=9/8 -", "operators 0x", "best-step soon",
                                  "pipeline 8 never", "bucket 0 star 1", "colour red"}) {
     const Result<std::vector<BestKnown>> read =
         parse_best_known("problem 3\n\n" + line + "\n", "known.txt");
