@@ -3,8 +3,8 @@
 
 #include "codegen/stage_program.h"
 #include "ir/strategy/plan_graph.h"
-#include "ir/strategy/segments.h"
 #include "ir/strategy/program_memory.h"
+#include "ir/strategy/segments.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/state_parts.h"
 

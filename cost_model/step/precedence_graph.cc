@@ -71,8 +71,8 @@ Result<std::vector<Wait>> waits_of(const Program& program) {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     for (const InstructionId& id : instructions[i].after) {
       const bool gradients = id.opcode == Opcode::kGradients;
-      const int before = index_of.find(
-          gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id);
+      const int before =
+          index_of.find(gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id);
       if (before == kNone) {
         return internal_error(
             fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
@@ -106,8 +106,8 @@ Result<PrecedenceGraph> precedence_graph(const Program& program) {
   graph.instructions.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
     const InstructionId& id = program.instructions[i].id;
-    graph.instructions[i] = {id, stream_of(id.opcode), next[i], next[i + 1], release[i],
-                             release[i + 1]};
+    graph.instructions[i] = {id,          stream_of(id.opcode), next[i],
+                             next[i + 1], release[i],           release[i + 1]};
   }
   graph.next.resize(at(next.back()));
   graph.releases.resize(at(release.back()));

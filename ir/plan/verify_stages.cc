@@ -115,7 +115,8 @@ class StageChecker {
 
   void check_operators(const PlanStage& stage) {
     for (const PlanStage::Run& run : stage.operators) {
-      if (run.count < 1 || run.count > kLargestFigure || (run.count == 1) != (run.first == run.last)) {
+      if (run.count < 1 || run.count > kLargestFigure ||
+          (run.count == 1) != (run.first == run.last)) {
         fail(fmt::format("stage {}: {} operators from '{}' to '{}'", stage.name, run.count,
                          run.first, run.last));
       }

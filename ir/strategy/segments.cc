@@ -84,8 +84,8 @@ std::vector<std::size_t> Segments::all_ends(std::size_t count) const {
 std::vector<std::size_t> Segments::ends(const std::vector<OpId>& ops,
                                         const Recomputation& recompute) {
   if (!recompute || ops.empty()) return {};
-  const std::size_t count = std::min(
-      {ops.size(), static_cast<std::size_t>(recompute.segments), at(kMostSegments)});
+  const std::size_t count =
+      std::min({ops.size(), static_cast<std::size_t>(recompute.segments), at(kMostSegments)});
   if (count == 1) return {ops.size()};
   find_places(ops);
   std::vector<std::size_t> ends = all_ends(count);

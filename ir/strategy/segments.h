@@ -28,9 +28,9 @@ class Segments {
   /// fewer than `segments` if it has fewer operators. One segment at least is recomputed.
   ///
   /// Segments make about equally many elements, because one of them at a time holds what it makes.
-  /// Of the places where that is so, give or take half a segment, a cut is where the fewest elements
-  /// cross it, because they are held all the time: between two layers of a transformer, say. Cost:
-  /// O(operators + edges).
+  /// Of the places where that is so, give or take half a segment, a cut is where the fewest
+  /// elements cross it, because they are held all the time: between two layers of a transformer,
+  /// say. Cost: O(operators + edges).
   std::vector<std::size_t> ends(const std::vector<OpId>& ops, const Recomputation& recompute);
 
   /// Returns the recomputation whose first `ends.size()` segments end there; nothing if there is
@@ -45,9 +45,9 @@ class Segments {
   std::vector<std::size_t> all_ends(std::size_t count) const;
 
   const Graph& graph_;
-  std::vector<TensorId> root_;           // by TensorId: what holds its storage
-  std::vector<std::int64_t> elements_;   // by TensorId, of one sample; 0 if it holds none
-  std::vector<std::size_t> last_read_;   // by root: the place after the last operator that reads it
+  std::vector<TensorId> root_;          // by TensorId: what holds its storage
+  std::vector<std::int64_t> elements_;  // by TensorId, of one sample; 0 if it holds none
+  std::vector<std::size_t> last_read_;  // by root: the place after the last operator that reads it
   // Of the stage at hand, by place; place p is before ops[p].
   std::vector<std::int64_t> made_;      // elements that operators before it make
   std::vector<std::int64_t> crossing_;  // those of them that operators after it read

@@ -83,7 +83,7 @@ class StageMemoryModel {
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.
     std::size_t residents = 0, inputs = 0, outputs = 0, gradients = 0;
-    std::int64_t extra = 0;  // bytes that it keeps besides tensors
+    std::int64_t extra = 0;    // bytes that it keeps besides tensors
     std::int64_t freed = 0;    // bytes that are freed when it ends
     std::int64_t passing = 0;  // bytes that are freed when it has been computed again
   };

@@ -18,15 +18,18 @@
 
 namespace agpcs {
 
-/// How a stage recomputes: it has `segments` segments (ir/strategy/segments.h), and all but the last
-/// `kept` of them compute their forward pass again, each just before its own backward pass. Between
-/// its passes, a micro-batch keeps what these segments read, and all that the kept ones need.
+/// How a stage recomputes: it has `segments` segments (ir/strategy/segments.h), and all but the
+/// last `kept` of them compute their forward pass again, each just before its own backward pass.
+/// Between its passes, a micro-batch keeps what these segments read, and all that the kept ones
+/// need.
 struct Recomputation {
   int segments = 0;  ///< 0: nothing is recomputed
   int kept = 0;      ///< fewer than `segments`
   explicit operator bool() const { return segments > 0; }
   /// Returns about which part of the forward pass is computed again.
-  double part() const { return segments == 0 ? 0 : static_cast<double>(segments - kept) / segments; }
+  double part() const {
+    return segments == 0 ? 0 : static_cast<double>(segments - kept) / segments;
+  }
   friend auto operator<=>(const Recomputation&, const Recomputation&) = default;
 };
 /// All operators of the stage are recomputed at once.

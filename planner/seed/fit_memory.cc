@@ -23,7 +23,8 @@ constexpr int kUsualSegments = 8;
 /// Returns how many bytes the devices of a stage that divides its state lack for it, or one of them
 /// for the rest; at most 0 if they have room.
 std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
-                               const Strategy& strategy, int stage, const Recomputation& recompute) {
+                               const Strategy& strategy, int stage,
+                               const Recomputation& recompute) {
   const StageSpec& spec = strategy.stages[at(stage)];
   std::map<std::pair<int, std::int64_t>, std::int64_t> bytes;  // by kind and samples
   std::int64_t lacking = evaluator.divided_bytes(strategy, stage), worst = 0;
@@ -146,7 +147,8 @@ class StageFitter {
       needed = own;
     }
     if (least != kWholeStage) all.push_back(least);
-    const auto most = most_kept(std::min(most_segments(), std::max(least.segments, kUsualSegments)));
+    const auto most =
+        most_kept(std::min(most_segments(), std::max(least.segments, kUsualSegments)));
     if (most) all.push_back(*most);
     return all;
   }
@@ -195,8 +197,7 @@ class StageFitter {
 
   /// Returns the stage with samples for which devices have `room_of(kind)` bytes.
   template <typename F>
-  std::optional<StageSpec> within(F room_of, const Recomputation& recompute,
-                                  bool anew) {
+  std::optional<StageSpec> within(F room_of, const Recomputation& recompute, bool anew) {
     std::vector<std::int64_t> most;
     bool enough = true;
     std::map<int, std::int64_t> most_of;  // by kind

@@ -8,16 +8,17 @@
 namespace agpcs {
 
 /// Helps each stage that lacks memory, in the way that leaves its slowest device fastest:
-/// recomputation, at once or by segments, some of which may be kept; fewer samples for the devices that lack memory and more for those that do not (a
-/// device without room for a single sample leaves the stage); the optimizer's state divided among
-/// its devices; or several of these. Returns false, with
-/// `strategy` as it was, if some stage cannot be helped. Needs: no buckets; `evaluator` is the
-/// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
+/// recomputation, at once or by segments, some of which may be kept; fewer samples for the devices
+/// that lack memory and more for those that do not (a device without room for a single sample
+/// leaves the stage); the optimizer's state divided among its devices; or several of these. Returns
+/// false, with `strategy` as it was, if some stage cannot be helped. Needs: no buckets; `evaluator`
+/// is the problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its
+/// kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
 /// Lets stages that recompute keep as much as their devices have memory for, if that makes the step
-/// shorter. Needs: `strategy` fits, with `score`; `evaluator` is the problem's. Cost: an evaluation,
-/// and a few `replica_bytes` for each such stage and each of its kinds.
+/// shorter. Needs: `strategy` fits, with `score`; `evaluator` is the problem's. Cost: an
+/// evaluation, and a few `replica_bytes` for each such stage and each of its kinds.
 void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
 
 /// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in

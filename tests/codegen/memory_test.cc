@@ -176,8 +176,8 @@ Graph six_layers() {
 TEST(PeakMemory, SegmentsKeepWhatTheyReadAndRepeatOneAtATime) {
   const Graph graph = six_layers();
   const auto use = [&](const std::string& recompute) {
-    const Plan plan = plan_of(graph, two_hosts(),
-                              "micro-batches 2\nstage a/0=4 " + recompute + ": *\n", 8);
+    const Plan plan =
+        plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=4 " + recompute + ": *\n", 8);
     return (*peak_memory(plan, graph))[0];
   };
   constexpr std::int64_t kTensor = 4 * 8 * 4;  // of four samples, in fp32

@@ -135,11 +135,12 @@ void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--micro-batches", a.compile.problem.micro_batches,
                  "number of micro-batches (default: the planner chooses)")
       ->check(at_least(1));
-  app.add_option("--without", a.compile.without,
-                 "what plans may not do: " + joined(dimension_words()) +
-                     " (state: devices divide the optimizer's state; schedules: stages have other "
-                     "numbers of micro-batches in flight than 1F1B's textbook; segments: stages recompute "
-                     "other than as a whole)")
+  app.add_option(
+         "--without", a.compile.without,
+         "what plans may not do: " + joined(dimension_words()) +
+             " (state: devices divide the optimizer's state; schedules: stages have other "
+             "numbers of micro-batches in flight than 1F1B's textbook; segments: stages recompute "
+             "other than as a whole)")
       ->delimiter(',');
   app.add_option("--cut-at", a.compile.cut_at,
                  "where stages may be cut: " + joined(cut_words()) +

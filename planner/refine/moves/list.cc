@@ -364,7 +364,8 @@ class MoveLister {
     if (departs) add_in_flight(kAllStages, InFlight::kTextbook);
   }
 
-  void add_in_flight(int stage, InFlight in_flight, std::optional<Recomputation> recompute = std::nullopt) {
+  void add_in_flight(int stage, InFlight in_flight,
+                     std::optional<Recomputation> recompute = std::nullopt) {
     add(SetMemory{stage, recompute, std::nullopt, in_flight});
   }
 

@@ -18,7 +18,7 @@ namespace agpcs::bench {
 struct GptSize {
   int layers = 96;
   std::int64_t hidden = 12288, tokens = 128, words = 50257;
-  int groups = 6;  ///< of attention heads: each layer has 12 operators for each
+  int groups = 6;            ///< of attention heads: each layer has 12 operators for each
   bool trains_masks = true;  ///< each group has a mask of tokens x tokens that is trained
 };
 
@@ -113,9 +113,8 @@ class GptBuilder {
                                  {{"perm", std::vector<std::int64_t>{0, 2, 1}}});
       const TensorId product = op("MatMul", {query, turned}, scores);
       const TensorId masked =
-          size_.trains_masks
-              ? op("Add", {product, parameter({size_.tokens, size_.tokens})}, scores)
-              : op("Neg", {product}, scores);
+          size_.trains_masks ? op("Add", {product, parameter({size_.tokens, size_.tokens})}, scores)
+                             : op("Neg", {product}, scores);
       const TensorId weights = op("Softmax", {op("Sigmoid", {masked}, scores)}, scores);
       parts.push_back(op("MatMul", {weights, value}, rows(width)));
     }

@@ -287,7 +287,8 @@ int main(int argc, char** argv) {
       "even s | degree s | baselines s | search, lower s | evaluations | print, verify s | "
       "whole s | step ms | best seed / plan | plan / bound | peak MB | "
       "first plan s | plan |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "--- | "
       "--- | "
       "--- | --- | --- | --- |\n");
   for (const Case& c : cases) agpcs::run_apart(c, settings);

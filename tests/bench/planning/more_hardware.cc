@@ -169,7 +169,8 @@ class HandMaker {
       }
     }
     for (const bool recompute : {false, true}) {
-      for (StageSpec& stage : strategy.stages) stage.recompute = recompute ? kWholeStage : Recomputation{};
+      for (StageSpec& stage : strategy.stages)
+        stage.recompute = recompute ? kWholeStage : Recomputation{};
       const Score score = evaluator_.evaluate(strategy);
       if (!score.fits() || score.step_seconds >= best_.seconds) continue;
       best_ = {score.step_seconds, strategy};

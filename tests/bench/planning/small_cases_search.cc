@@ -435,7 +435,8 @@ class Enumeration {
       const bool needless = std::any_of(fitting.begin(), fitting.end(),
                                         [&](unsigned less) { return (less & mask) == less; });
       if (needless) continue;
-      for (std::size_t s = 0; s < stages_.size(); ++s) now_.stages[s].recompute = (mask >> s & 1) != 0 ? kWholeStage : Recomputation{};
+      for (std::size_t s = 0; s < stages_.size(); ++s)
+        now_.stages[s].recompute = (mask >> s & 1) != 0 ? kWholeStage : Recomputation{};
       now_.buckets.clear();
       if (evaluator_.lacking(now_) > 0) continue;
       fitting.push_back(mask);

@@ -44,8 +44,8 @@ struct Model {
 constexpr std::string_view kChain = "chain-26";
 constexpr std::int64_t kChainBatch = 1024;
 
-/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 or 2,048 tokens, and of BERT
-/// (Devlin et al., 2019), sequences of 128 and 512.
+/// The shapes of GPT-3 (Brown et al., 2020, table 2.1), sequences of 1,024 or 2,048 tokens, and of
+/// BERT (Devlin et al., 2019), sequences of 128 and 512.
 const std::map<std::string_view, Model>& models() {
   static const std::map<std::string_view, Model> all = {
       {"gpt-1.3b", {{24, 2048, 1024, 50257, 4}, 256}},

@@ -50,8 +50,9 @@ TEST(BestKnown, ReadsWhatItPrints) {
 }
 
 TEST(BestKnown, NamesTheLineThatSaysNothing) {
-  for (const std::string line : {"stage 0,2 3,1 perhaps -", "stage 0 1 recompute=9/8 -", "operators 0x", "best-step soon",
-                                 "pipeline 8 never", "bucket 0 star 1", "colour red"}) {
+  for (const std::string line :
+       {"stage 0,2 3,1 perhaps -", "stage 0 1 recompute=9/8 -", "operators 0x", "best-step soon",
+        "pipeline 8 never", "bucket 0 star 1", "colour red"}) {
     const Result<std::vector<BestKnown>> read =
         parse_best_known("problem 3\n\n" + line + "\n", "known.txt");
     ASSERT_FALSE(read.ok()) << line;

@@ -139,7 +139,8 @@ Plan random_plan(const std::vector<Parameter>& parameters, int ranks, Rng& rng) 
   Plan plan;
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == 0 || rng.below(2) == 0) {
-      plan.stages.push_back({fmt::format("s{}", plan.stages.size()), {}, {}, {}, -1, false, {}, {}});
+      plan.stages.push_back(
+          {fmt::format("s{}", plan.stages.size()), {}, {}, {}, -1, false, {}, {}});
     }
     plan.stages.back().ranks.push_back(rank);
     plan.stages.back().samples.push_back(1);
