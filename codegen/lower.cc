@@ -164,6 +164,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.dims = graph.dims;
   plan.frozen = graph.frozen;
   plan.trained = graph.trained;
+  plan.fused = graph.fused_types;
   plan.cluster = cluster.name;
   plan.cluster_digest = digest_of(print_cluster(cluster));
   plan.training = training;

@@ -13,6 +13,7 @@
 #include "frontend/onnx/tensor.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/read_file.h"
+#include "ir/graph/fuse/fuse.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,9 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -66,6 +69,11 @@ Result<ProbeResult> probe_any(const Model& model, DimBindings& dims, const Roles
                            : probe_open(model, dims, roles, folder, diag);
 }
 
+std::vector<std::string_view> types_to_fuse(const ImportOptions& options) {
+  if (options.fuse) return {options.fuse->begin(), options.fuse->end()};
+  return options.as_written ? std::vector<std::string_view>() : fusible_types();
+}
+
 Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& file,
                               const std::string& folder, const ImportOptions& options) {
   using namespace frontend;
@@ -76,6 +84,7 @@ Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& 
   AGPCS_TRY(DimBindings dims, bind_dims(model, options, diag));
   AGPCS_TRY(const ProbeResult probed, probe_any(model, dims, roles, folder, diag));
   AGPCS_TRY(Graph graph, build_graph(model, dims, roles, probed, options, folder, diag));
+  fuse_operators(graph, types_to_fuse(options));
   graph.title = title_of(file);
   AGPCS_RETURN_IF_ERROR(verify_graph(graph));
   warn_of_export(model, roles, diag);

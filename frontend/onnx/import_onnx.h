@@ -8,6 +8,7 @@
 #include <agpcs/training.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,9 @@ struct ImportOptions {
   /// Reads the values of initializers, also from external files (agpcs-run). Planning never needs
   /// them.
   bool read_weights = false;
+  /// Types of operators that `fuse_operators` puts together (ir/graph/fuse/fuse.h), as a plan names
+  /// them. Without a value: all that it knows, or none if `as_written`.
+  std::optional<std::vector<std::string>> fuse;
   /// For tests of single operators, whose inputs may be weights. A fixed axis 0 of the inputs is
   /// not taken as the batch, and BatchNormalization and Dropout keep their form.
   bool as_written = false;
@@ -59,6 +63,7 @@ std::string title_of(const std::string& file);
 /// * BatchNormalization is in its training form (version 14 at least, `training_mode` = 1). Dropout
 ///   has ratio and training_mode as inputs (version 12 at least). Optional outputs that nothing
 ///   reads are absent.
+/// * Operators that exporters take apart are one again, as `options.fuse` says.
 /// * Names are unique and have no blanks. A node without a name is called "<type>_<first output>".
 ///   Where the file says which module computes a node, the module's name stands before its own:
 ///   "layers.3.attn/linear_5".

@@ -124,6 +124,8 @@ struct Graph {
       frozen;  ///< names in the file of the weights that --freeze holds, sorted
   std::vector<std::string>
       trained;  ///< names in the file of the constants that --train trains, sorted
+  /// Types of the operators that stand for several of the file, sorted; set by `fuse_operators`.
+  std::vector<std::string> fused_types;
 
   std::vector<FusedAttention> fused;  ///< set by `fuse_attention`; no digest covers them
 

@@ -5,6 +5,7 @@
 
 #include "ir/base/check.h"
 #include "ir/graph/op_table.h"
+#include "ir/graph/subgraph.h"
 
 #include <fmt/format.h>
 
@@ -16,17 +17,6 @@
 
 namespace agpcs {
 namespace {
-
-/// A set of tensors or operators, by id.
-class IdSet {
- public:
-  explicit IdSet(std::size_t size) : has_(size) {}
-  void add(int id) { has_[static_cast<std::size_t>(id)] = true; }
-  bool has(int id) const { return id != kNone && has_[static_cast<std::size_t>(id)]; }
-
- private:
-  std::vector<bool> has_;
-};
 
 bool any_in(const std::vector<TensorId>& ids, const IdSet& set) {
   return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return set.has(id); });
@@ -45,45 +35,6 @@ IdSet needed_ops(const Graph& graph) {
     }
   }
   return ops;
-}
-
-/// Removes every operator outside `needed`, and every tensor that then has no operator.
-Graph without_others(Graph graph, const IdSet& needed) {
-  std::vector<Op> ops;
-  IdSet used(graph.tensors.size());
-  used.add(graph.loss);
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    if (!needed.has(id)) continue;
-    for (const auto* ids : {&graph.op(id).inputs, &graph.op(id).outputs}) {
-      for (const TensorId tensor : *ids) {
-        if (tensor != kNone) used.add(tensor);
-      }
-    }
-    ops.push_back(std::move(graph.op(id)));
-  }
-  std::vector<TensorId> new_id(graph.tensors.size(), kNone);
-  std::vector<Tensor> tensors;
-  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
-    if (!used.has(id)) continue;
-    new_id[static_cast<std::size_t>(id)] = static_cast<TensorId>(tensors.size());
-    tensors.push_back(std::move(graph.tensor(id)));
-  }
-  const auto renumber = [&](std::vector<TensorId>& ids) {
-    for (TensorId& id : ids) id = id == kNone ? kNone : new_id[static_cast<std::size_t>(id)];
-  };
-  for (Op& op : ops) {
-    renumber(op.inputs);
-    renumber(op.outputs);
-  }
-  for (auto* ids : {&graph.inputs, &graph.outputs}) {
-    renumber(*ids);
-    std::erase(*ids, kNone);
-  }
-  graph.loss = new_id[static_cast<std::size_t>(graph.loss)];
-  graph.ops = std::move(ops);
-  graph.tensors = std::move(tensors);
-  link_graph(graph);
-  return graph;
 }
 
 /// Returns the tensors whose value depends on a parameter along a path that passes gradients.
@@ -186,7 +137,9 @@ Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped) {
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
     if (dropped != nullptr && !needed.has(id)) dropped->push_back(graph.op(id).name);
   }
-  graph = without_others(std::move(graph), needed);
+  IdSet loss(graph.tensors.size());
+  loss.add(graph.loss);
+  graph = subgraph(std::move(graph), needed, std::move(loss));
   AGPCS_RETURN_IF_ERROR(check_elements(graph));
   const IdSet depends = depends_on_parameters(graph);
   const IdSet reached = reached_by_gradient(graph);

@@ -50,6 +50,7 @@ class PlanPrinter {
         quoted(plan_.model_digest));
     for (const std::string& name : plan_.frozen) add("  frozen {}\n", quoted(name));
     for (const std::string& name : plan_.trained) add("  trained {}\n", quoted(name));
+    for (const std::string& type : plan_.fused) add("  fused {}\n", quoted(type));
     add("cluster name={} digest={}\n", quoted(plan_.cluster), quoted(plan_.cluster_digest));
   }
 

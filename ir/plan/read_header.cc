@@ -71,15 +71,16 @@ class HeaderReader {
     plan_.model_digest = in.name_value("digest");
     in.finish();
     while (const PlanLine* item = lines_.next_item("")) {
-      const bool frozen = item->keyword() == "frozen";
-      if (!frozen && item->keyword() != "trained") {
+      const bool frozen = item->keyword() == "frozen", fused = item->keyword() == "fused";
+      if (!frozen && !fused && item->keyword() != "trained") {
         diagnostics_.error(
             keyword_range(*item),
-            fmt::format("'{}' where 'frozen' or 'trained' is expected", item->keyword()));
+            fmt::format("'{}' where 'frozen', 'trained' or 'fused' is expected", item->keyword()));
         continue;
       }
       PlanLineReader reader(*item, diagnostics_, {});
-      (frozen ? plan_.frozen : plan_.trained).push_back(reader.name("a weight"));
+      std::vector<std::string>& names = frozen ? plan_.frozen : fused ? plan_.fused : plan_.trained;
+      names.push_back(reader.name(fused ? "a type of operators" : "a weight"));
       reader.finish();
     }
   }

@@ -70,15 +70,16 @@ class StructureChecker {
              "dims are sorted, each once");
       }
     }
-    check_weights("frozen", plan_.frozen);
-    check_weights("trained", plan_.trained);
+    check_sorted("frozen", plan_.frozen, "weights");
+    check_sorted("trained", plan_.trained, "weights");
+    check_sorted("fused", plan_.fused, "types of operators");
   }
 
-  void check_weights(const char* what, const std::vector<std::string>& names) {
+  void check_sorted(const char* what, const std::vector<std::string>& names, const char* of) {
     for (std::size_t i = 1; i < names.size(); ++i) {
       if (names[i - 1] < names[i]) continue;
       fail(fmt::format("{} '{}' comes after '{}'", what, names[i], names[i - 1]),
-           fmt::format("{} weights are sorted, each once", what));
+           fmt::format("{} {} are sorted, each once", what, of));
     }
   }
 

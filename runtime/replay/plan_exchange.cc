@@ -42,6 +42,7 @@ std::string settings_of(const Plan& plan) {
   bare.dims = plan.dims;
   bare.frozen = plan.frozen;
   bare.trained = plan.trained;
+  bare.fused = plan.fused;
   return print_plan(bare);
 }
 

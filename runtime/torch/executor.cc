@@ -292,7 +292,7 @@ Status StageExecutor::begin_step(std::int64_t step) {
     evaluates_ = false;
     if (!recording_) parameters_.load_step(optimizer_at(step), step);
     loss_->clear();
-    parameters_.zero_gradients();
+    parameters_.clear_gradients();
     cuts_.begin_step();
     for (Kept& kept : kept_) kept = {};
     return {};

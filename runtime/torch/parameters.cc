@@ -138,13 +138,15 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
   at::Tensor value = f.value.narrow(0, offset, elements).view(initial.sizes()).detach();
   value.copy_(initial);
   value.set_requires_grad(true);
-  value.mutable_grad() = f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach();
+  const at::Tensor gradient = f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach();
+  value.mutable_grad() = gradient;
   auto node = torch::autograd::impl::grad_accumulator(value);
   node->add_post_hook(std::make_unique<LambdaPostHook>(
-      [this, flat](const variable_list& outputs, const variable_list&) {
-        gradient_ready(flat);
+      [this, member = members_.size()](const variable_list& outputs, const variable_list&) {
+        gradient_ready(members_[member]);
         return outputs;
       }));
+  members_.push_back({value, gradient, flat});
   hooked_->nodes.push_back(std::move(node));
   values_.emplace(id, std::move(value));
   places_.emplace(id, Place{flat, offset, elements});
@@ -155,8 +157,14 @@ void StageParameters::set_state(TensorId state, const at::Tensor& value) {
   if (found != values_.end()) found->second.detach().copy_(value.detach());
 }
 
-void StageParameters::zero_gradients() {
-  for (Flat& flat : flats_) flat.gradient.zero_();
+void StageParameters::clear_gradients() {
+  for (const Member& member : members_) {
+    if (member.gradient.is_cpu()) {
+      member.value.mutable_grad() = at::Tensor();
+    } else {
+      member.gradient.zero_();
+    }
+  }
 }
 
 void StageParameters::begin_last_backward(GradientListener& listener) {
@@ -167,14 +175,28 @@ void StageParameters::begin_last_backward(GradientListener& listener) {
   }
 }
 
-void StageParameters::gradient_ready(std::size_t flat) {
-  Flat& f = flats_[flat];
+// Puts the first gradient of a step in its place; autograd adds further ones to it there.
+void StageParameters::place(const Member& member) {
+  at::Tensor& gradient = member.value.mutable_grad();
+  if (gradient.is_same(member.gradient)) return;
+  if (gradient.defined()) {
+    member.gradient.copy_(gradient);
+  } else {
+    member.gradient.zero_();
+  }
+  gradient = member.gradient;
+}
+
+void StageParameters::gradient_ready(const Member& member) {
+  place(member);
+  Flat& f = flats_[member.flat];
   if (listener_ == nullptr || --f.missing > 0) return;
   f.reported = true;
   listener_->bucket_ready(f.bucket);
 }
 
 void StageParameters::end_last_backward() {
+  for (const Member& member : members_) place(member);
   for (Flat& flat : flats_) {
     if (!flat.reported) listener_->bucket_ready(flat.bucket);
   }

@@ -29,10 +29,10 @@ class StageParameters {
 
   /// Allocates and initializes (from the file's values, or from `seed` and the name) every
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
-  /// member order. Their gradients lie in another buffer of the same layout, to which autograd adds
-  /// directly. What the optimizer remembers has the same layout, too, and starts at zero.
-  /// Of a sharded bucket, the optimizer remembers only the elements that `rank` owns.
-  /// Errors: a bucket member is not among `tensors`, or has another element count.
+  /// member order. Their gradients lie in another buffer of the same layout. What the optimizer
+  /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
+  /// remembers only the elements that `rank` owns. Errors: a bucket member is not among `tensors`,
+  /// or has another element count.
   Status allocate(const Graph& graph, const Plan& plan, int rank,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
 
@@ -40,7 +40,10 @@ class StageParameters {
   const std::unordered_map<TensorId, at::Tensor>& values() const { return values_; }
   void set_state(TensorId state, const at::Tensor& value);
 
-  void zero_gradients();
+  /// Begins a step's gradients. On a CPU, autograd's first gradient of a parameter is copied to the
+  /// flat buffer, where there is nothing to add it to. Elsewhere buffers become zero: a recorded
+  /// step adds to them whatever it is.
+  void clear_gradients();
   /// From now until `end_last_backward`, reports each bucket as soon as its last gradient is final.
   void begin_last_backward(GradientListener& listener);
   /// Reports the buckets that have a parameter without a gradient in this step.
@@ -90,7 +93,13 @@ class StageParameters {
   const Flat* flat_of(int bucket) const;
   Flat* flat_of(int bucket) { return const_cast<Flat*>(std::as_const(*this).flat_of(bucket)); }
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial);
-  void gradient_ready(std::size_t flat);
+  struct Member {
+    at::Tensor value;     // a leaf of autograd's graph
+    at::Tensor gradient;  // its place in the flat buffer
+    std::size_t flat = 0;
+  };
+  static void place(const Member& member);
+  void gradient_ready(const Member& member);
 
   // A state item and its elements, as bytes.
   struct Piece {
@@ -109,6 +118,7 @@ class StageParameters {
   std::uint64_t seed_ = 0;
   at::Tensor host_numbers_, numbers_;  // of an update; undefined: the host passes them
   std::vector<Flat> flats_;
+  std::vector<Member> members_;
   std::unordered_map<TensorId, at::Tensor> values_;
   std::unordered_map<TensorId, Place> places_;
   std::vector<Piece> pieces_;

@@ -15,7 +15,8 @@ struct UpdateTensors {
   at::Tensor value, gradient, first, second;
 };
 
-/// Makes the optimizer's step `t` (1 in the first step), a number of the host.
+/// Makes the optimizer's step `t` (1 in the first step), a number of the host. On a CPU it goes
+/// part by part, each of which is read from memory once. Needs: flat tensors.
 void update(const Optimizer& optimizer, double t, const UpdateTensors& of);
 
 /// How many fp32 numbers a step depends on.

@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/diagnostics.h"
+#include "ir/graph/fuse/fuse.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
 #include "tools/common/new_file.h"
@@ -11,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -349,6 +351,7 @@ Result<TrainingModel> read_training_model(const std::string& path, const ModelCh
   options.dims = choices.dims;
   options.freeze = choices.freeze;
   options.train = choices.train;
+  options.fuse = choices.fuse;
   options.inference_graph = true;
   options.read_weights = read_weights;
   AGPCS_TRY(Imported imported, import_onnx(path, options));
@@ -366,7 +369,15 @@ Result<TrainingModel> parse_training_model(std::string_view text, const std::str
 Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,
                                          bool read_weights) {
   Loss loss = plan.training.loss;
-  const ModelChoices choices = {plan.dims, plan.frozen, plan.trained};
+  const std::vector<std::string_view> known = fusible_types();
+  for (const std::string& type : plan.fused) {
+    if (std::find(known.begin(), known.end(), type) != known.end()) continue;
+    return invalid_input(
+        fmt::format("the plan fuses operators to {}, which this version does not\n"
+                    "  hint: it fuses {}; plan the model anew",
+                    type, fmt::join(known, ", ")));
+  }
+  const ModelChoices choices = {plan.dims, plan.frozen, plan.trained, plan.fused};
   AGPCS_TRY(TrainingModel model, read_training_model(path, choices, loss, read_weights));
   if (plan.training.attention == AttentionForm::kFused) fuse_attention(model.graph);
   return model;

@@ -105,6 +105,7 @@ struct TrainingModel {
 struct ModelChoices {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<std::string> freeze, train;
+  std::optional<std::vector<std::string>> fuse;
 };
 /// Adds --dim, whose texts are for `parse_dims`, --freeze and --train.
 void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::string>& dims);
@@ -116,7 +117,8 @@ Result<TrainingModel> read_training_model(const std::string& path, const ModelCh
 /// Does so with a model from memory, in ONNX's text form. `file` is its name in messages.
 Result<TrainingModel> parse_training_model(std::string_view text, const std::string& file,
                                            Loss& loss);
-/// Does so with the choices, the loss and the form of attention that `plan` was made with.
+/// Does so with the choices, the loss and the form of attention that `plan` was made with. Error:
+/// the plan names types of operators that this version does not fuse.
 Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,
                                          bool read_weights = false);
 

@@ -91,6 +91,7 @@ Result<Imported> import_model(const CompileOptions& options) {
   import.dims = options.dims;
   import.freeze = options.freeze;
   import.train = options.train;
+  import.fuse = options.fuse;
   import.inference_graph = options.inference_graph;
   if (options.model_bytes) {
     return import_onnx_bytes(*options.model_bytes, options.model, "", import);

@@ -27,6 +27,7 @@ Json model_json(const Plan& plan) {
       {"name", plan.model}, {"digest", plan.model_digest}, {"dims", json_object(plan.dims)}};
   if (!plan.frozen.empty()) json["frozen"] = plan.frozen;
   if (!plan.trained.empty()) json["trained"] = plan.trained;
+  if (!plan.fused.empty()) json["fused"] = plan.fused;
   return json;
 }
 

@@ -80,6 +80,9 @@ std::string header(const Plan& plan) {
   for (const std::string& name : plan.trained) {
     text += fmt::format("  trained       {}\n", name);
   }
+  for (const std::string& type : plan.fused) {
+    text += fmt::format("  fused         {}\n", type);
+  }
   if (plan.expect.empty()) return text;
   return text + fmt::format("  expected      {} a step, {}\n", spell_expected(plan, "step"),
                             spell_expected(plan, "throughput"));

@@ -101,7 +101,7 @@ TEST(PlanText, MaySayWhichWeightsAreFrozen) {
             "    frozen a b\n"
             "             ^");
   EXPECT_EQ(message_with("cluster name=lab", "  tuned a\ncluster name=lab"),
-            "m.plan:4:3: error: 'tuned' where 'frozen' or 'trained' is expected\n"
+            "m.plan:4:3: error: 'tuned' where 'frozen', 'trained' or 'fused' is expected\n"
             "    tuned a\n"
             "    ^~~~~");
 }
@@ -120,6 +120,22 @@ TEST(PlanText, MaySayWhichConstantsAreTrained) {
   EXPECT_EQ(message_with("cluster name=lab", "  trained b\n  trained a\ncluster name=lab"),
             "m.plan: error: trained 'a' comes after 'b'\n"
             "  hint: trained weights are sorted, each once");
+}
+
+TEST(PlanText, MaySayWhichTypesOfOperatorsAreFused) {
+  for (const char* before : {"", "  frozen val_6\n  trained val_7\n"}) {
+    const std::string text =
+        plan_text_with("cluster name=lab", std::string(before) +
+                                               "  fused Gelu\n  fused LayerNormalization\n"
+                                               "cluster name=lab");
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->fused, (std::vector<std::string>{"Gelu", "LayerNormalization"}));
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+  EXPECT_EQ(message_with("cluster name=lab", "  fused Swish\n  fused Gelu\ncluster name=lab"),
+            "m.plan: error: fused 'Gelu' comes after 'Swish'\n"
+            "  hint: fused types of operators are sorted, each once");
 }
 
 TEST(PlanText, MaySayWhichLabelsCountAndWhatTheyAre) {

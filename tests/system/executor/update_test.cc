@@ -10,6 +10,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -40,26 +41,30 @@ std::unique_ptr<torch::optim::Optimizer> reference(const Optimizer& o, const at:
                                                            .weight_decay(o.weight_decay));
 }
 
+/// More than one part of an update, and a part that is not whole.
+constexpr std::int64_t kElements = 100'003;
+
 class Updates : public ::testing::TestWithParam<Optimization> {};
 
 TEST_P(Updates, AreThoseOfLibTorch) {
   const Optimizer base = GetParam().optimizer;
   const RateSchedule schedule{RateShape::kCosine, 3, 20, 0.1};
-  const UpdateTensors ours{at::linspace(-1, 1, 64), at::Tensor(), at::zeros({64}), at::zeros({64})};
-  at::Tensor theirs = at::linspace(-1, 1, 64);
+  const UpdateTensors ours{at::linspace(-1, 1, kElements), at::Tensor(), at::zeros({kElements}),
+                           at::zeros({kElements})};
+  at::Tensor theirs = at::linspace(-1, 1, kElements);
   const auto optimizer = reference(base, theirs);
   for (int step = 0; step < 20; ++step) {
     Optimizer now = base;
     now.learning_rate *= schedule.factor(step);
     UpdateTensors of = ours;
-    of.gradient = at::sin(at::linspace(0, 6, 64) * (step + 1));
+    of.gradient = at::sin(at::linspace(0, 6, kElements) * (step + 1));
     theirs.mutable_grad() = of.gradient.clone();
     optimizer->param_groups()[0].options().set_lr(now.learning_rate);
     optimizer->step();
     update(now, step + 1, of);
   }
   EXPECT_LT((ours.value - theirs).abs().max().item<double>(), 1e-6);
-  EXPECT_GT((ours.value - at::linspace(-1, 1, 64)).abs().max().item<double>(), 1e-2);
+  EXPECT_GT((ours.value - at::linspace(-1, 1, kElements)).abs().max().item<double>(), 1e-2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, Updates, ::testing::ValuesIn(kOptimizations),

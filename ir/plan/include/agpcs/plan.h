@@ -262,6 +262,7 @@ struct Plan {
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings, sorted
   std::vector<std::string> frozen;   ///< weights of the file that are not trained, sorted
   std::vector<std::string> trained;  ///< constants of the file that are trained, sorted
+  std::vector<std::string> fused;    ///< types of operators that were fused, sorted
   std::string cluster;
   std::string cluster_digest;
   Training training;
