@@ -31,6 +31,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -159,10 +161,18 @@ Status save_learned(const RunOptions& options, const Graph& graph, const Plan& p
                           milliseconds_of(options.timeout));
 }
 
-// Trains over a connected transport.
+// Frees the values of weights, of which the executor has its own.
+void free_weights(Graph& graph) {
+  for (Tensor& tensor : graph.tensors) {
+    const bool learned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
+    if (learned) std::vector<std::byte>().swap(tensor.constant.bytes);
+  }
+}
+
+// Trains over a connected transport. `prepared` is called when the executor has its weights.
 Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
              const TrainingStart& start, const Seat& seat, Transport& transport, StopRequest& stop,
-             Console console) {
+             Console console, const std::function<void()>& prepared) {
   const auto of_rank = [&](const Status& status) {
     return Status(status.code(),
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
@@ -202,6 +212,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   };
   AGPCS_TRY(const auto trainer, make_recording_trainer(plan, seat.rank, transport, executors,
                                                        trainer_options, recording));
+  prepared();
   const auto executor = [&]() -> TorchExecutor& {
     return static_cast<TorchExecutor&>(trainer->executor());
   };
@@ -278,7 +289,7 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
                     Bootstrap& bootstrap, StopRequest& stop, Console console) {
-  AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
+  AGPCS_TRY(TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   const Seat seat{place.rank, place.local_size, torch_device(options.transport, place)};
@@ -287,7 +298,12 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
     AGPCS_TRY(compute_stream, own_compute_stream(seat.device));
   }
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place, compute_stream));
-  AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));
+  const auto prepared = [&] {
+    // An executor for another plan begins with the weights of the file.
+    if (options.replan.empty()) free_weights(model.graph);
+  };
+  AGPCS_RETURN_IF_ERROR(
+      train(model.graph, plan, options, start, seat, *transport, stop, console, prepared));
   // Wait for all, so that no rank closes a connection that another one still reads from.
   return bootstrap.barrier("trained", milliseconds_of(options.timeout));
 }
@@ -341,7 +357,7 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
       const Seat seat{rank, ranks, "cpu"};
       Status& status = said[static_cast<std::size_t>(rank)];
       StopRequest& stop = stops[static_cast<std::size_t>(rank)];
-      status = train(model.graph, plan, options, start, seat, *transport, stop, console);
+      status = train(model.graph, plan, options, start, seat, *transport, stop, console, [] {});
       if (!status.ok()) transport->abort(status);
     });
   }

@@ -6,7 +6,7 @@
 
 PyTorch exports each model with its older exporter; agpcs-compile plans it for one device. The two ways take turns, a process
 each: agpcs-run replays the plan, and the loop calls the module, the loss, backward and torch.optim, on the same shapes,
-with the same optimizer. A process makes one step more than `--steps`; the first does not count. The table has medians of
+with the same optimizer. Of a process's steps, the first does not count. The table has medians of
 the rounds: milliseconds of a step by the clock and of processor time, the peak of the process's memory (VmHWM), and ratios
 of the rounds, ours over theirs in speed (above 1: agpcs-run is faster) and in memory.
 
@@ -125,6 +125,12 @@ OPTIMIZER = {"resnet50": "{kind: sgd, learning_rate: 0.001, momentum: 0.9}", "be
              "gpt2": "{kind: adamw, learning_rate: 0.0001}"}
 
 
+def rank_of(pid):
+    """The process that computes: agpcs-run starts its rank as a child."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if children else pid
+
+
 def peak_of(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
@@ -158,13 +164,14 @@ def measured(command, steps):
     """Seconds of a step by the clock and of processor time, and the peak of memory, of a process that prints steps."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-    marks = []
+    marks, rank = [], None
     for line in process.stdout:
-        if not line.startswith("{") or json.loads(line)["event"] != "step":
+        if len(marks) > steps or not line.startswith("{") or json.loads(line)["event"] != "step":
             continue
-        marks.append((time.monotonic(), processor_seconds(process.pid)))
+        rank = rank or rank_of(process.pid)
+        marks.append((time.monotonic(), processor_seconds(rank)))
         if len(marks) == steps + 1:
-            peak = peak_of(process.pid)
+            peak = peak_of(rank)
             process.stdin.close()  # the loop waits for it
     if process.wait() != 0 or len(marks) != steps + 1:
         sys.exit(f"{' '.join(command)} ended with {process.returncode} after {len(marks)} steps")
@@ -187,8 +194,8 @@ def prepared(kind, options, folder):
     class_axis = ["--class-axis", "-1"] if kind == "gpt2" else []
     subprocess.run([f"{options.bin}/agpcs-compile", model, cluster, "-o", plan, "-q", "--micro-batches", "1",
                     *class_axis], check=True)
-    return [f"{options.bin}/agpcs-run", plan, model, "--transport", "loopback", "--threads", "1", "--json", "--fixed-batch",
-            "--steps", str(options.steps + 1)]
+    return [f"{options.bin}/agpcs-run", plan, model, "--local", "--threads", "1", "--json", "--fixed-batch",
+            "--steps", str(options.steps + 2)]  # the last one runs while its memory is read
 
 
 def main():
