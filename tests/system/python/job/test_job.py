@@ -75,6 +75,22 @@ class Transformer(nn.Module):
         return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 4, (count,), generator=generator)
 
 
+class Gated(nn.Module):
+    """SiLU and RMS normalization, which the exporter takes apart; one of the normalizations is written by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        self.norm, self.scale, self.head = nn.RMSNorm(16, eps=1e-6), nn.Parameter(torch.ones(16)), nn.Linear(16, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.norm(x + nn.functional.silu(layer(x)))
+        return self.head(self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)))
+
+    samples = Mlp.samples
+
+
 class Tagger(nn.Module):
     """A label for each word. Some do not count, among them all of the second micro-batch of four."""
 
@@ -358,6 +374,13 @@ class Trains(Compares):
         for layout, recompute in ((TWO, "s0 s1"), (FOUR, ""), (TWO_BY_TWO, "s1")):
             with self.subTest(layout=layout):
                 self.compare(Transformer, plan_of(Transformer, layout, recompute=recompute))
+
+    def test_operators_that_the_exporter_took_apart(self):
+        for layout in (TWO, FOUR):
+            with self.subTest(layout=layout):
+                plan = plan_of(Gated, layout)
+                self.assertIn("\n  fused RMSNormalization\n  fused Swish\n", plan.text)
+                self.compare(Gated, plan)
 
     def test_labels_of_which_some_do_not_count(self):
         self.compare(Tagger, plan_of(Tagger, TWO_BY_TWO))
