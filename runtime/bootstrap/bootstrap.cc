@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's connection to the bootstrap service; rank 0 also runs the service.
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/server.h"
 #include "runtime/bootstrap/socket.h"
@@ -70,6 +71,7 @@ class BootstrapClient final : public Bootstrap {
   BootstrapOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<BootstrapServer> server_;
+  std::string service_address_;  // where this rank looks for it
   int port_ = 0;
   Fd fd_, wake_read_, wake_write_;
   std::thread reader_;
@@ -111,6 +113,7 @@ Status BootstrapClient::start() {
         fmt::format("rank {} is not within 0 and {}", options_.rank, options_.size - 1));
   }
   port_ = options_.port;
+  service_address_ = options_.address;
   if (options_.rank == 0) AGPCS_RETURN_IF_ERROR(serve());
   AGPCS_RETURN_IF_ERROR(connect());
   return wait_until_ready();
@@ -119,9 +122,14 @@ Status BootstrapClient::start() {
 Status BootstrapClient::serve() {
   Fd listening(options_.listen_fd);
   if (options_.listen_fd < 0) {
-    AGPCS_TRY(listening, listen_on(options_.port, options_.local_only));
+    AGPCS_TRY(const ListenPlace place,
+              place_of_service(options_.bind, options_.address, options_.one_machine));
+    AGPCS_TRY(listening, listen_at(place.address, options_.port));
+    if (!place.warning.empty() && options_.on_warning) options_.on_warning(place.warning);
   }
   port_ = port_of(listening.get());
+  const std::string place = local_address_of(listening.get());
+  if (!is_every_address(place)) service_address_ = place;
   server_ = std::make_unique<BootstrapServer>(std::move(listening), options_);
   return server_->start();
 }
@@ -136,7 +144,7 @@ Status BootstrapClient::connect() {
       return {StatusCode::kUnavailable,
               fmt::format("{} closed the connection without an answer: is it rank 0 of this job, "
                           "and of the same AGPCS version?",
-                          endpoint(options_.address, port_))};
+                          endpoint(service_address_, port_))};
     }
     // The service may have dropped this connection because of too many strangers.
     pollfd pause{wake_read_.get(), POLLIN, 0};
@@ -149,8 +157,7 @@ Status BootstrapClient::connect() {
 // Proves the token and says hello. Returns false if the connection ended before the service said
 // anything.
 Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
-  const bool own = options_.rank == 0 && options_.local_only;
-  auto connected = connect_to(own ? "127.0.0.1" : options_.address, port_, deadline);
+  auto connected = connect_to(service_address_, port_, deadline);
   if (!connected.ok()) {
     return Status(connected.status().code(),
                   "rank 0 does not answer: " + connected.status().message());
@@ -194,7 +201,7 @@ Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("{} does not prove that it knows the job token: it is not rank 0 of "
                             "this job",
-                            endpoint(options_.address, port_)));
+                            endpoint(service_address_, port_)));
 }
 
 Status BootstrapClient::wait_until_ready() {
@@ -207,7 +214,7 @@ Status BootstrapClient::wait_until_ready() {
 
 Status BootstrapClient::no_answer(milliseconds limit) const {
   return {StatusCode::kUnavailable, fmt::format("rank 0 at {} did not answer within {} ms",
-                                                endpoint(options_.address, port_), limit.count())};
+                                                endpoint(service_address_, port_), limit.count())};
 }
 
 Status BootstrapClient::set(const std::string& key, const std::string& value) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap/server.h"
 
+#include "runtime/bootstrap/listen_place.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,7 +33,8 @@ int number_of(const std::string& text) {
 }  // namespace
 
 BootstrapServer::BootstrapServer(Fd listening, const BootstrapOptions& options)
-    : gate_(std::move(listening), bootstrap_terms(options.token), options.on_refused),
+    : place_(local_address_of(listening.get())),
+      gate_(std::move(listening), bootstrap_terms(options.token), options.on_warning),
       options_(options),
       join_deadline_(Clock::now() + options.join_limit),
       members_(static_cast<std::size_t>(options.size)) {}
@@ -302,22 +305,29 @@ void BootstrapServer::check_clocks() {
     lose(peer,
          fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank), silence.count()));
   }
-  if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      if (!members_[static_cast<std::size_t>(rank)].joined) missing.push_back(rank);
-    }
-    std::string message =
-        fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
-                    fmt::join(missing, ","), options_.size, options_.join_limit.count());
-    if (const std::int64_t wrong = gate_.wrong_proofs(); wrong > 0) {
-      message += fmt::format(
-          "\n  hint: {} connection{} with a wrong job token {} refused: every "
-          "rank needs the same AGPCS_JOB_TOKEN",
-          wrong, wrong == 1 ? "" : "s", wrong == 1 ? "was" : "were");
-    }
-    fail(message);
+  if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) fail(missing_ranks());
+}
+
+std::string BootstrapServer::missing_ranks() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (!members_[static_cast<std::size_t>(rank)].joined) missing.push_back(rank);
   }
+  std::string message =
+      fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
+                  fmt::join(missing, ","), options_.size, options_.join_limit.count());
+  if (const std::int64_t wrong = gate_.wrong_proofs(); wrong > 0) {
+    message += fmt::format(
+        "\n  hint: {} connection{} with a wrong job token {} refused: every "
+        "rank needs the same AGPCS_JOB_TOKEN",
+        wrong, wrong == 1 ? "" : "s", wrong == 1 ? "was" : "were");
+  }
+  if (is_loopback(place_) && !options_.one_machine.value_or(false)) {
+    message += fmt::format(
+        "\n  hint: rank 0 listens at {}, which no other machine reaches: --bind says where else",
+        place_);
+  }
+  return message;
 }
 
 void BootstrapServer::refuse(Peer& peer, const std::string& reason, FrameKind kind) {

@@ -89,6 +89,10 @@ class BootstrapServer {
   std::string describe(int rank) const;
   static std::string describe(int rank, const std::string& name, const std::string& host);
 
+  /// Names the ranks that are missing at the end of the join, and says what may keep them away.
+  std::string missing_ranks() const;
+
+  const std::string place_;  // where it listens
   Gate gate_;
   Fd wake_read_, wake_write_;
   BootstrapOptions options_;

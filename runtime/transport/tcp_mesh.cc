@@ -2,6 +2,7 @@
 #include "runtime/transport/tcp_mesh.h"
 
 #include "runtime/bootstrap/gate.h"
+#include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/bootstrapped.h"
@@ -30,10 +31,10 @@ std::string key_of_rank(int rank) { return fmt::format("tcp/{}", rank); }
 
 class TcpMesh {
  public:
-  TcpMesh(Bootstrap& bootstrap, std::string address, const TcpOptions& options)
+  TcpMesh(Bootstrap& bootstrap, const TcpOptions& options)
       : bootstrap_(bootstrap),
-        address_(std::move(address)),
         options_(options),
+        address_(options.address.empty() ? bootstrap.local_address() : options.address),
         deadline_(Clock::now() + options.connect_limit),
         links_(static_cast<std::size_t>(bootstrap.size())) {}
 
@@ -56,8 +57,8 @@ class TcpMesh {
   }
 
   Bootstrap& bootstrap_;
-  const std::string address_;
   const TcpOptions& options_;
+  std::string address_;  // which the others are told of
   const Clock::time_point deadline_;
   std::string job_;
   int port_ = 0;
@@ -85,8 +86,13 @@ Result<std::vector<TcpLink>> TcpMesh::connect() {
 // another one with the same token.
 Status TcpMesh::listen() {
   AGPCS_RETURN_IF_ERROR(make_pipe(wake_read_, wake_write_));
+  std::string place;
+  if (!options_.bind.empty()) {
+    AGPCS_TRY(place, address_of_bind(options_.bind, address_));
+    if (options_.address.empty() && !is_every_address(place)) address_ = place;
+  }
   if (const std::string why = unreachable(address_); !why.empty()) return no_mesh(why);
-  auto listening = listen_at(address_);
+  auto listening = listen_at(place.empty() ? address_ : place);
   if (!listening.ok()) return no_mesh(listening.status().message());
   listening_ = std::move(*listening);
   port_ = port_of(listening_.get());
@@ -187,15 +193,15 @@ Status TcpMesh::no_mesh(const std::string& why) const {
   return {StatusCode::kUnavailable,
           fmt::format("rank {} at {} cannot connect with the other ranks: {}\n"
                       "  hint: every rank must be reachable by the address it gives out; choose "
-                      "another with --address",
+                      "another with --address, and with --bind where it listens, if that is at "
+                      "another one",
                       bootstrap_.rank(), address_, why)};
 }
 
 }  // namespace
 
-Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const std::string& address,
-                                          const TcpOptions& options) {
-  return TcpMesh(bootstrap, address, options).connect();
+Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const TcpOptions& options) {
+  return TcpMesh(bootstrap, options).connect();
 }
 
 }  // namespace agpcs

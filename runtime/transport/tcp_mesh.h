@@ -18,9 +18,8 @@ struct TcpLink {
   std::string where;  ///< the other end: "10.0.0.1:46175"
 };
 
-/// Connects this rank, at `address`, with every other one: with the lower ranks, which listen, and
-/// through a gate for the higher ones. Returns a link for each rank. Errors: as `connect_tcp`.
-Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const std::string& address,
-                                          const TcpOptions& options);
+/// Connects this rank with every other one: with the lower ranks, which listen, and through a gate
+/// for the higher ones. Returns a link for each rank. Errors: as `connect_tcp`.
+Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const TcpOptions& options);
 
 }  // namespace agpcs

@@ -167,8 +167,7 @@ void TcpWire::run() {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> connect_tcp(Bootstrap& bootstrap, const TcpOptions& options) {
-  const std::string address = options.address.empty() ? bootstrap.local_address() : options.address;
-  AGPCS_TRY(std::vector<TcpLink> links, connect_mesh(bootstrap, address, options));
+  AGPCS_TRY(std::vector<TcpLink> links, connect_mesh(bootstrap, options));
   auto wire = std::make_unique<TcpWire>(bootstrap);
   AGPCS_RETURN_IF_ERROR(wire->start(std::move(links)));
   return bootstrapped_transport(std::move(wire), bootstrap, options.check_messages);

@@ -47,7 +47,7 @@ using Connect = std::function<Result<std::unique_ptr<Transport>>(Bootstrap&)>;
 
 void run_bootstrapped(int ranks, const Connect& connect,
                       const std::function<void(Transport&)>& body) {
-  auto listening = listen_on(0, true);
+  auto listening = listen_at("127.0.0.1");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get());
   const int listen_fd = listening->release();
@@ -58,7 +58,6 @@ void run_bootstrapped(int ranks, const Connect& connect,
     options.size = ranks;
     options.port = port;
     options.listen_fd = rank == 0 ? listen_fd : -1;
-    options.local_only = true;
     options.token = kJobToken;
     options.name = "test/" + std::to_string(rank);
     auto bootstrap = Bootstrap::join(options);

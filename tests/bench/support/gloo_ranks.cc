@@ -52,7 +52,6 @@ GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)
   options.size = meeting.ranks;
   options.port = meeting.port;
   options.listen_fd = listen_fd;
-  options.local_only = true;
   options.token = kJobToken;
   options.name = fmt::format("bench/{}", rank);
   auto bootstrap = Bootstrap::join(options);
@@ -95,7 +94,7 @@ void run_gloo_ranks(int ranks, const std::function<void(GlooRank&)>& work) {
       (std::filesystem::temp_directory_path() / fmt::format("agpcs_bench_{}", getpid())).string();
   std::filesystem::remove_all(folder);
   std::filesystem::create_directory(folder);
-  auto listening = listen_on(0, true);
+  auto listening = listen_at("127.0.0.1");
   check(listening.status());
   const GlooMeeting meeting = {ranks, port_of(listening->get()), folder};
   std::fflush(stdout);  // what is not yet out would come once more from each child

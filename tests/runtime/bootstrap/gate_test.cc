@@ -37,7 +37,7 @@ steady_clock::time_point soon() { return steady_clock::now() + kLong; }
 class ServingGate {
  public:
   ServingGate() {
-    Fd listening = *listen_on(0, true);
+    Fd listening = *listen_at("127.0.0.1");
     port_ = port_of(listening.get());
     gate_.emplace(std::move(listening), terms(), [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
@@ -147,7 +147,7 @@ TEST(Proof, AnotherTokenJobOrListenerIsRefused) {
 
 // Answers one connector as a listener that does not know the token would, with `verdict`.
 Result<ProofEnd> prove_to_impostor(const std::function<std::string()>& verdict) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   std::thread impostor([&] {
     ASSERT_TRUE(readable_before(listening.get(), soon()));
     const Caller caller = accept_from(listening.get());
@@ -172,7 +172,7 @@ TEST(Proof, AListenerThatDoesNotKnowTheTokenIsFoundOut) {
 }
 
 TEST(Proof, AListenerThatSendsAProofBackIsFoundOut) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   std::thread mirror([&] {
     ASSERT_TRUE(readable_before(listening.get(), soon()));
     const Caller caller = accept_from(listening.get());
@@ -191,7 +191,7 @@ TEST(Proof, AListenerThatSendsAProofBackIsFoundOut) {
 }
 
 TEST(Proof, AListenerThatIsSilentOrLeavesIsToldApart) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   const Fd fd = *connect_to("127.0.0.1", port_of(listening.get()), soon());
   const auto late = prove(fd.get(), terms(), 7, steady_clock::now() + milliseconds(50));
   ASSERT_TRUE(late.ok());

@@ -27,7 +27,7 @@ namespace agpcs {
 /// A job whose ranks are threads; each may change its options before it joins.
 class Job {
  public:
-  explicit Job(int size) : size_(size), listening_(*listen_on(0, true)) {
+  explicit Job(int size) : size_(size), listening_(*listen_at("127.0.0.1")) {
     port_ = port_of(listening_.get());
   }
   int port() const { return port_; }
@@ -38,7 +38,7 @@ class Job {
     options.size = size_;
     options.port = port_;
     options.listen_fd = rank == 0 ? listening_.release() : -1;
-    options.local_only = true;
+    options.one_machine = true;
     options.token = kJobToken;
     options.identity = "sha256:1";
     options.name = "host/" + std::to_string(rank);

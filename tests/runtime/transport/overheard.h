@@ -60,7 +60,7 @@ class Overheard final : public Bootstrap {
 
 /// Runs `body` as each of two ranks, whose rank 0 is at `address`.
 inline void run_two(const std::string& address, const std::function<void(Bootstrap&)>& body) {
-  auto listening = listen_on(0, false);
+  auto listening = listen_at("");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get()), listen_fd = listening->release();
   std::vector<std::thread> threads;

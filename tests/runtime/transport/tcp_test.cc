@@ -6,6 +6,7 @@
 #include "runtime/transport/tcp_peer.h"
 #include "tests/runtime/transport/overheard.h"
 #include "tests/support/ipv6.h"
+#include "tests/support/listeners.h"
 
 #include <agpcs/tcp.h>
 
@@ -24,10 +25,12 @@
 #include <mutex>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -35,8 +38,10 @@ namespace agpcs {
 namespace {
 
 using std::chrono::steady_clock;
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Pair;
 
 void tell(const Fd& fd, const std::string& bytes) {
   [[maybe_unused]] const auto sent = send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -187,7 +192,7 @@ TEST(TcpStrangers, FindNoListenerOnceRanksAreConnected) {
 }
 
 TEST(TcpStrangers, AListenerThatIsNoRankIsNamed) {
-  Gate stranger(*listen_on(0, true), {kWrongToken, "tcp/", 0}, {});
+  Gate stranger(*listen_at("127.0.0.1"), {kWrongToken, "tcp/", 0}, {});
   std::vector<pollfd> fds;
   stranger.watch(fds);
   const std::string place = std::to_string(port_of(fds[0].fd));
@@ -212,7 +217,7 @@ TEST(TcpStrangers, AListenerThatIsNoRankIsNamed) {
         "rank 1 at 127.0.0.1 cannot connect with the other ranks: rank 0 at 127.0.0.1:" + place +
             ": what listens there does not know the job token: it is no rank of this job\n"
             "  hint: every rank must be reachable by the address it gives out; choose another "
-            "with --address");
+            "with --address, and with --bind where it listens, if that is at another one");
     EXPECT_TRUE(real.barrier("end", kLongWait).ok());
   });
   over = true;
@@ -245,9 +250,61 @@ TEST(TcpConnect, AddressesThatOthersCannotUseAreRefused) {
                 "rank " + std::to_string(bootstrap.rank()) + " at " + address +
                     " cannot connect with the other ranks: " + why +
                     "\n  hint: every rank must be reachable by the address it gives out; choose "
-                    "another with --address");
+                    "another with --address, and with --bind where it listens, if that is at "
+                    "another one");
     });
   }
+}
+
+/// What rank 0 tells the others of its place, but for the port, and what the process listens at
+/// while its ranks connect, but for the service.
+std::pair<std::string, std::set<std::string>> places_of(const TcpOptions& options) {
+  std::string told;
+  std::set<std::string> listeners;
+  run_two("127.0.0.1", [&](Bootstrap& real) {
+    Overheard bootstrap(
+        real,
+        [&](const std::string& key, const std::string& value) {
+          if (key != "tcp/0") return;
+          told = value.substr(value.find(' ') + 1);
+          const std::string port = value.substr(0, value.find(' '));
+          for (const std::string& at : listeners_of(getpid())) {
+            if (at.substr(at.find(' ') + 1) == port) listeners.insert(at.substr(0, at.find(' ')));
+          }
+        },
+        [](const std::string& /*key*/) {});
+    auto transport = connect_tcp(bootstrap, options);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    exchange_numbers(**transport);
+  });
+  return {told, listeners};
+}
+
+TEST(TcpListeners, AreAtTheAddressThatIsGivenOut) {
+  TcpOptions options;
+  EXPECT_THAT(places_of(options), Pair("127.0.0.1", ElementsAre("127.0.0.1")));
+  options.address = "127.0.0.9";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.9", ElementsAre("127.0.0.9")));
+}
+
+TEST(TcpListeners, AreAtBindWhichIsGivenOutWithoutAnAddress) {
+  TcpOptions options;
+  options.bind = "127.0.0.9";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.9", ElementsAre("127.0.0.9")));
+  options.bind = "0.0.0.0";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.1", ElementsAre("0.0.0.0")));
+  options.address = "127.0.0.8";  // as behind a translation of addresses
+  EXPECT_THAT(places_of(options), Pair("127.0.0.8", ElementsAre("0.0.0.0")));
+}
+
+TEST(TcpListeners, AreNotMadeAtABindOfAnotherMachine) {
+  run_two("127.0.0.1", [](Bootstrap& bootstrap) {
+    TcpOptions options;
+    options.bind = "198.51.100.7";
+    EXPECT_THAT(connect_tcp(bootstrap, options).status().message(),
+                testing::StartsWith("'198.51.100.7' is neither an interface nor an address of this "
+                                    "machine, which has "));
+  });
 }
 
 TEST(TcpIpv6, RanksExchangeMessages) {
