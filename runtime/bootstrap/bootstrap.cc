@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's connection to the bootstrap service; rank 0 also runs the service.
+#include "runtime/bootstrap/channel.h"
 #include "runtime/bootstrap/frame.h"
 #include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
@@ -41,7 +42,8 @@ class BootstrapClient final : public Bootstrap {
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  std::string local_address() const override { return local_address_of(fd_.get()); }
+  bool tls() const override { return options_.tls; }
+  std::string local_address() const override { return local_address_of(channel_.fd()); }
   std::string key_for(const std::string& purpose) const override {
     return derived_key(options_.token, purpose);
   }
@@ -73,7 +75,8 @@ class BootstrapClient final : public Bootstrap {
   std::unique_ptr<BootstrapServer> server_;
   std::string service_address_;  // where this rank looks for it
   int port_ = 0;
-  Fd fd_, wake_read_, wake_write_;
+  Channel channel_;
+  Fd wake_read_, wake_write_;
   std::thread reader_;
   std::string service_name_ = "rank 0";  // only the reader uses it
   std::mutex write_mutex_;
@@ -94,14 +97,14 @@ BootstrapClient::~BootstrapClient() {
     leaving_ = true;
   }
   // A rank that an exception ends does not leave: it counts as lost.
-  if (fd_.get() >= 0 && std::uncaught_exceptions() == exceptions_) {
+  if (channel_.is_open() && std::uncaught_exceptions() == exceptions_) {
     [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
   }
   if (reader_.joinable()) {
     [[maybe_unused]] const auto written = write(wake_write_.get(), "x", 1);
     reader_.join();
   }
-  fd_.reset();
+  channel_.close();
   if (server_) server_->stop(kFarewellLimit);
 }
 
@@ -162,8 +165,8 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
     return Status(connected.status().code(),
                   "rank 0 does not answer: " + connected.status().message());
   }
-  fd_ = std::move(*connected);
-  set_non_blocking(fd_.get());
+  set_non_blocking(connected->get());
+  channel_ = Channel(std::move(*connected));
   const Frame hello{
       FrameKind::kHello,
       {kBootstrapMagic, std::to_string(options_.rank), std::to_string(options_.size),
@@ -175,15 +178,15 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   }
   AGPCS_TRY(const bool proved, prove_token(deadline));
   if (!proved || !send_frame(hello).ok()) return false;
-  if (!readable_before(fd_.get(), deadline)) return no_answer(options_.join_limit);
+  if (!readable_before(channel_.fd(), deadline)) return no_answer(options_.join_limit);
   char byte = 0;
-  return recv(fd_.get(), &byte, 1, MSG_PEEK) == 1;
+  return recv(channel_.fd(), &byte, 1, MSG_PEEK) == 1;
 }
 
 // Returns false if the connection ended before the service had decided.
 Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
   AGPCS_TRY(const ProofEnd end,
-            prove(fd_.get(), bootstrap_terms(options_.token), options_.rank, deadline));
+            prove(channel_, bootstrap_terms(options_), options_.rank, deadline));
   switch (end) {
     case ProofEnd::kProved:
       return true;
@@ -195,6 +198,8 @@ Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
       return invalid_input(
           "rank 0 refused this rank: the job token is wrong: every rank needs the same "
           "AGPCS_JOB_TOKEN");
+    case ProofEnd::kOther:
+      return invalid_input("rank 0 refused this rank: " + other_tls(options_.rank, !options_.tls));
     case ProofEnd::kImpostor:
       break;
   }
@@ -289,7 +294,7 @@ void BootstrapClient::read_loop() {
   const milliseconds tick = std::max(options_.stall_limit / 4, milliseconds(1));
   auto heard = Clock::now(), pinged = heard;
   while (true) {
-    pollfd fds[2] = {{fd_.get(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{channel_.fd(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
     poll(fds, 2, static_cast<int>(tick.count()));
     const auto now = Clock::now();
     if (fds[1].revents != 0) return;  // leaving
@@ -314,11 +319,13 @@ void BootstrapClient::read_loop() {
 // Reads what has arrived. Returns false once the connection is unusable.
 bool BootstrapClient::read_some(FrameReader& reader) {
   char buffer[16384];
-  const auto count = recv(fd_.get(), buffer, sizeof buffer, 0);
-  if (count < 0) return errno == EAGAIN || errno == EINTR;
-  if (count == 0) return false;
-  reader.append(buffer, static_cast<std::size_t>(count));
-  while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
+  do {
+    const auto count = channel_.read(buffer, sizeof buffer);
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+    if (count == 0) return false;
+    reader.append(buffer, static_cast<std::size_t>(count));
+    while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
+  } while (channel_.has_unread() && !reader.broken());
   return !reader.broken();
 }
 
@@ -356,21 +363,20 @@ Status BootstrapClient::send_frame(const Frame& frame) {
   const std::string bytes = encode(frame);
   const auto deadline = Clock::now() + options_.stall_limit;
   const std::lock_guard lock(write_mutex_);
-  for (std::size_t at = 0; at < bytes.size();) {
-    const auto count = ::send(fd_.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-    if (count >= 0) {
-      at += static_cast<std::size_t>(count);
-      continue;
-    }
-    pollfd writable{fd_.get(), POLLOUT, 0};
-    if ((errno != EAGAIN && errno != EINTR) || Clock::now() > deadline ||
+  for (std::size_t at = 0;;) {
+    const auto count = channel_.write(bytes.data() + at, bytes.size() - at);
+    const int error = count < 0 ? errno : EAGAIN;
+    if (count > 0) at += static_cast<std::size_t>(count);
+    if (at == bytes.size() && channel_.flush()) return {};
+    if (count > 0) continue;
+    pollfd writable{channel_.fd(), POLLOUT, 0};
+    if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline ||
         poll(&writable, 1, static_cast<int>(options_.stall_limit.count())) <= 0) {
       const Status known = failure();
       return known.ok() ? Status(StatusCode::kPeerFailed, "the connection to rank 0 was lost")
                         : known;
     }
   }
-  return {};
 }
 
 }  // namespace

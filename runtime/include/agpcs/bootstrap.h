@@ -33,6 +33,9 @@ struct BootstrapOptions {
   /// Rank 0: whether all ranks run on its machine, so that a loopback address is enough; empty if
   /// that is not known.
   std::optional<bool> one_machine;
+  /// Encrypts all that goes through the bootstrap's connections, and those of the TCP transport
+  /// over it, by TLS 1.3. All ranks set it, or none.
+  bool tls = false;
   std::string token;     ///< the job's secret, of 128 random bits; the same on every rank
   std::string identity;  ///< the plan's digest, on which all ranks must agree
   /// Further (what, value) pairs on which all ranks must agree, in this order: {"AGPCS version",
@@ -72,6 +75,8 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Tells whether the job's connections are encrypted: `BootstrapOptions::tls`.
+  virtual bool tls() const = 0;
   /// Returns the address by which this rank reaches rank 0, so that others may reach it there, too.
   virtual std::string local_address() const = 0;
 

@@ -85,7 +85,7 @@ inline Fd connect_here(int port) {
 /// A connection that has proved the token of `options` and then says `hello`.
 inline Fd half_rank_that_says(const BootstrapOptions& options, const Frame& hello) {
   Fd fd = connect_here(options.port);
-  const auto end = prove(fd.get(), bootstrap_terms(options.token), options.rank,
+  const auto end = prove(fd.get(), bootstrap_terms(options), options.rank,
                          std::chrono::steady_clock::now() + std::chrono::seconds(60));
   EXPECT_TRUE(end.ok() && *end == ProofEnd::kProved);
   say(fd, encode(hello));

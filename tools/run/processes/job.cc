@@ -92,6 +92,7 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.port = place.port;
   bootstrap.listen_fd = place.rank == 0 ? place.listen_fd : -1;
   bootstrap.bind = options.bind;
+  bootstrap.tls = options.tls;
   bootstrap.one_machine = place.one_machine;
   bootstrap.token = place.token.empty() ? "one rank needs no secret" : place.token;
   bootstrap.identity = identity;
@@ -218,6 +219,10 @@ std::string objection_to_transport(const JobOptions& options) {
   if (gloo && !options.bind.empty() && !options.address.empty()) {
     return "--transport gloo listens at --address: it takes no --bind beside it";
   }
+  if (options.tls && gloo) return "--tls needs --transport tcp: Gloo's connections know no TLS";
+  if (options.tls && options.transport == TransportKind::kNccl) {
+    return "--tls needs --transport tcp: NCCL's own sockets encrypt nothing";
+  }
   return {};
 }
 
@@ -240,6 +245,7 @@ void add_job_options(CLI::App& app, JobOptions& options) {
   app.add_option("--bind", options.bind,
                  "interface or address to listen at; default: the address that the job uses")
       ->check(CLI::Validator([](const std::string& bind) { return not_here(bind); }, "BIND"));
+  app.add_flag("--tls", options.tls, "tcp: encrypt all connections of the job, by TLS 1.3");
 }
 
 }  // namespace agpcs
