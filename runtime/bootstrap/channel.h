@@ -14,6 +14,7 @@
 #include <string>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <utility>
 
 namespace agpcs {
 

@@ -12,7 +12,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <sys/socket.h>
 #include <utility>

@@ -13,7 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <barrier>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -396,10 +398,11 @@ TEST(TlsBootstrap, OneWithAndOneWithoutSaySo) {
 }
 
 TEST(TlsBootstrap, ARankThatIsLostIsNamed) {
+  std::barrier both_are_in(2);
   Job(2).run(
-      [](int rank, Job::Joined joined) {
+      [&](int rank, Job::Joined joined) {
         ASSERT_JOINED(joined);
-        ASSERT_TRUE((*joined)->barrier("both are in", std::chrono::seconds(60)).ok());
+        both_are_in.arrive_and_wait();
         if (rank == 1) return (*joined)->report({StatusCode::kInternal, "disk on fire"});
         EXPECT_EQ((*joined)->wait_for_failure(std::chrono::seconds(60)).message(),
                   "rank 1 (host/1): disk on fire");
