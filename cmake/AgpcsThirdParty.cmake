@@ -4,7 +4,7 @@
 #
 #   fmt::fmt, Threads::Threads                            any folder
 #   xxhash.h (AGPCS_XXHASH_INCLUDE)                       runtime/support, private: its library needs nothing to be linked
-#   OpenSSL::Crypto                                       runtime/bootstrap
+#   OpenSSL::SSL                                          runtime/bootstrap
 #   ONNX::ONNX, protobuf::libprotobuf, yaml-cpp           frontend
 #   Eigen3::Eigen                                         cost_model
 #   METIS::METIS                                          planner
@@ -45,7 +45,7 @@ endmacro()
 
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
-find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL 1.1.1 REQUIRED COMPONENTS SSL)
 find_path(AGPCS_XXHASH_INCLUDE xxhash.h)
 mark_as_advanced(AGPCS_XXHASH_INCLUDE)
 if(NOT AGPCS_XXHASH_INCLUDE)

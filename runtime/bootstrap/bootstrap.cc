@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's connection to the bootstrap service; rank 0 also runs the service.
+#include "runtime/bootstrap/channel.h"
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/server.h"
 #include "runtime/bootstrap/socket.h"
@@ -40,7 +42,8 @@ class BootstrapClient final : public Bootstrap {
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  std::string local_address() const override { return local_address_of(fd_.get()); }
+  bool tls() const override { return options_.tls; }
+  std::string local_address() const override { return local_address_of(channel_.fd()); }
   std::string key_for(const std::string& purpose) const override {
     return derived_key(options_.token, purpose);
   }
@@ -70,8 +73,10 @@ class BootstrapClient final : public Bootstrap {
   BootstrapOptions options_;
   const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<BootstrapServer> server_;
+  std::string service_address_;  // where this rank looks for it
   int port_ = 0;
-  Fd fd_, wake_read_, wake_write_;
+  Channel channel_;
+  Fd wake_read_, wake_write_;
   std::thread reader_;
   std::string service_name_ = "rank 0";  // only the reader uses it
   std::mutex write_mutex_;
@@ -92,14 +97,14 @@ BootstrapClient::~BootstrapClient() {
     leaving_ = true;
   }
   // A rank that an exception ends does not leave: it counts as lost.
-  if (fd_.get() >= 0 && std::uncaught_exceptions() == exceptions_) {
+  if (channel_.is_open() && std::uncaught_exceptions() == exceptions_) {
     [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
   }
   if (reader_.joinable()) {
     [[maybe_unused]] const auto written = write(wake_write_.get(), "x", 1);
     reader_.join();
   }
-  fd_.reset();
+  channel_.close();
   if (server_) server_->stop(kFarewellLimit);
 }
 
@@ -111,6 +116,7 @@ Status BootstrapClient::start() {
         fmt::format("rank {} is not within 0 and {}", options_.rank, options_.size - 1));
   }
   port_ = options_.port;
+  service_address_ = options_.address;
   if (options_.rank == 0) AGPCS_RETURN_IF_ERROR(serve());
   AGPCS_RETURN_IF_ERROR(connect());
   return wait_until_ready();
@@ -119,9 +125,14 @@ Status BootstrapClient::start() {
 Status BootstrapClient::serve() {
   Fd listening(options_.listen_fd);
   if (options_.listen_fd < 0) {
-    AGPCS_TRY(listening, listen_on(options_.port, options_.local_only));
+    AGPCS_TRY(const ListenPlace place,
+              place_of_service(options_.bind, options_.address, options_.one_machine));
+    AGPCS_TRY(listening, listen_at(place.address, options_.port));
+    if (!place.warning.empty() && options_.on_warning) options_.on_warning(place.warning);
   }
   port_ = port_of(listening.get());
+  const std::string place = local_address_of(listening.get());
+  if (!is_every_address(place)) service_address_ = place;
   server_ = std::make_unique<BootstrapServer>(std::move(listening), options_);
   return server_->start();
 }
@@ -136,7 +147,7 @@ Status BootstrapClient::connect() {
       return {StatusCode::kUnavailable,
               fmt::format("{} closed the connection without an answer: is it rank 0 of this job, "
                           "and of the same AGPCS version?",
-                          endpoint(options_.address, port_))};
+                          endpoint(service_address_, port_))};
     }
     // The service may have dropped this connection because of too many strangers.
     pollfd pause{wake_read_.get(), POLLIN, 0};
@@ -149,14 +160,13 @@ Status BootstrapClient::connect() {
 // Proves the token and says hello. Returns false if the connection ended before the service said
 // anything.
 Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
-  const bool own = options_.rank == 0 && options_.local_only;
-  auto connected = connect_to(own ? "127.0.0.1" : options_.address, port_, deadline);
+  auto connected = connect_to(service_address_, port_, deadline);
   if (!connected.ok()) {
     return Status(connected.status().code(),
                   "rank 0 does not answer: " + connected.status().message());
   }
-  fd_ = std::move(*connected);
-  set_non_blocking(fd_.get());
+  set_non_blocking(connected->get());
+  channel_ = Channel(std::move(*connected));
   const Frame hello{
       FrameKind::kHello,
       {kBootstrapMagic, std::to_string(options_.rank), std::to_string(options_.size),
@@ -168,15 +178,15 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   }
   AGPCS_TRY(const bool proved, prove_token(deadline));
   if (!proved || !send_frame(hello).ok()) return false;
-  if (!readable_before(fd_.get(), deadline)) return no_answer(options_.join_limit);
+  if (!readable_before(channel_.fd(), deadline)) return no_answer(options_.join_limit);
   char byte = 0;
-  return recv(fd_.get(), &byte, 1, MSG_PEEK) == 1;
+  return recv(channel_.fd(), &byte, 1, MSG_PEEK) == 1;
 }
 
 // Returns false if the connection ended before the service had decided.
 Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
   AGPCS_TRY(const ProofEnd end,
-            prove(fd_.get(), bootstrap_terms(options_.token), options_.rank, deadline));
+            prove(channel_, bootstrap_terms(options_), options_.rank, deadline));
   switch (end) {
     case ProofEnd::kProved:
       return true;
@@ -188,13 +198,15 @@ Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
       return invalid_input(
           "rank 0 refused this rank: the job token is wrong: every rank needs the same "
           "AGPCS_JOB_TOKEN");
+    case ProofEnd::kOther:
+      return invalid_input("rank 0 refused this rank: " + other_tls(options_.rank, !options_.tls));
     case ProofEnd::kImpostor:
       break;
   }
   return Status(StatusCode::kUnavailable,
                 fmt::format("{} does not prove that it knows the job token: it is not rank 0 of "
                             "this job",
-                            endpoint(options_.address, port_)));
+                            endpoint(service_address_, port_)));
 }
 
 Status BootstrapClient::wait_until_ready() {
@@ -207,7 +219,7 @@ Status BootstrapClient::wait_until_ready() {
 
 Status BootstrapClient::no_answer(milliseconds limit) const {
   return {StatusCode::kUnavailable, fmt::format("rank 0 at {} did not answer within {} ms",
-                                                endpoint(options_.address, port_), limit.count())};
+                                                endpoint(service_address_, port_), limit.count())};
 }
 
 Status BootstrapClient::set(const std::string& key, const std::string& value) {
@@ -282,7 +294,7 @@ void BootstrapClient::read_loop() {
   const milliseconds tick = std::max(options_.stall_limit / 4, milliseconds(1));
   auto heard = Clock::now(), pinged = heard;
   while (true) {
-    pollfd fds[2] = {{fd_.get(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{channel_.fd(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
     poll(fds, 2, static_cast<int>(tick.count()));
     const auto now = Clock::now();
     if (fds[1].revents != 0) return;  // leaving
@@ -307,11 +319,13 @@ void BootstrapClient::read_loop() {
 // Reads what has arrived. Returns false once the connection is unusable.
 bool BootstrapClient::read_some(FrameReader& reader) {
   char buffer[16384];
-  const auto count = recv(fd_.get(), buffer, sizeof buffer, 0);
-  if (count < 0) return errno == EAGAIN || errno == EINTR;
-  if (count == 0) return false;
-  reader.append(buffer, static_cast<std::size_t>(count));
-  while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
+  do {
+    const auto count = channel_.read(buffer, sizeof buffer);
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+    if (count == 0) return false;
+    reader.append(buffer, static_cast<std::size_t>(count));
+    while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
+  } while (channel_.has_unread() && !reader.broken());
   return !reader.broken();
 }
 
@@ -349,21 +363,20 @@ Status BootstrapClient::send_frame(const Frame& frame) {
   const std::string bytes = encode(frame);
   const auto deadline = Clock::now() + options_.stall_limit;
   const std::lock_guard lock(write_mutex_);
-  for (std::size_t at = 0; at < bytes.size();) {
-    const auto count = ::send(fd_.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-    if (count >= 0) {
-      at += static_cast<std::size_t>(count);
-      continue;
-    }
-    pollfd writable{fd_.get(), POLLOUT, 0};
-    if ((errno != EAGAIN && errno != EINTR) || Clock::now() > deadline ||
+  for (std::size_t at = 0;;) {
+    const auto count = channel_.write(bytes.data() + at, bytes.size() - at);
+    const int error = count < 0 ? errno : EAGAIN;
+    if (count > 0) at += static_cast<std::size_t>(count);
+    if (at == bytes.size() && channel_.flush()) return {};
+    if (count > 0) continue;
+    pollfd writable{channel_.fd(), POLLOUT, 0};
+    if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline ||
         poll(&writable, 1, static_cast<int>(options_.stall_limit.count())) <= 0) {
       const Status known = failure();
       return known.ok() ? Status(StatusCode::kPeerFailed, "the connection to rank 0 was lost")
                         : known;
     }
   }
-  return {};
 }
 
 }  // namespace

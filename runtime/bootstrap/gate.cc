@@ -13,6 +13,13 @@
 #include <utility>
 
 namespace agpcs {
+namespace {
+
+constexpr std::string_view kLeft = "it left before it had proved the job token";
+constexpr std::string_view kOtherProtocol = "it does not speak the protocol of a job's ranks";
+
+}  // namespace
+
 Gate::Gate(Fd listening, ProofTerms terms, std::function<void(const std::string&)> on_refused)
     : listening_(std::move(listening)), terms_(std::move(terms)), refusals_(std::move(on_refused)) {
   set_non_blocking(listening_.get());
@@ -39,53 +46,90 @@ std::vector<Gate::Guest> Gate::turn(const pollfd* polled) {
   return guests;
 }
 
-// Never reads beyond the proof: what follows is the guest's.
+// Never reads beyond proof and handshake: what follows is the guest's.
 void Gate::read_from(Stranger& stranger, std::vector<Guest>& guests) {
-  const std::size_t whole = stranger.our_nonce.empty() ? kGreetingBytes : kClaimBytes;
+  if (stranger.tls) return shake_hands(stranger, guests);
+  const bool greeted = !stranger.talk.listener_nonce.empty();
+  const std::size_t whole = greeted ? kClaimBytes : kGreetingBytes;
   char buffer[std::max(kGreetingBytes, kClaimBytes)];
   const auto count = recv(stranger.fd.get(), buffer, whole - stranger.in.size(), 0);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return refuse(stranger, "it left before it had proved the job token");
+  if (count <= 0) return refuse(stranger, kLeft);
   stranger.in.append(buffer, static_cast<std::size_t>(count));
-  if (stranger.our_nonce.empty()) {
-    const std::size_t known = std::min(stranger.in.size(), kProofMagic.size());
-    if (std::string_view(stranger.in).substr(0, known) != kProofMagic.substr(0, known)) {
-      return refuse(stranger, "it does not speak the protocol of a job's ranks");
-    }
-    if (stranger.in.size() == whole) greet(stranger);
-  } else if (stranger.in.size() == whole) {
-    judge(stranger, guests);
+  if (greeted) {
+    if (stranger.in.size() == whole) judge(stranger, guests);
+    return;
   }
+  const std::size_t known = std::min(stranger.in.size(), kProofMagic.size());
+  if (std::string_view(stranger.in).substr(0, known) != kProofMagic.substr(0, known)) {
+    return refuse(stranger, kOtherProtocol);
+  }
+  if (stranger.in.size() == whole) greet(stranger);
 }
 
 void Gate::greet(Stranger& stranger) {
   auto nonce = random_bytes(kNonceBytes);
   if (!nonce.ok()) return refuse(stranger, nonce.status().message());
-  stranger.their_nonce = stranger.in.substr(kProofMagic.size());
-  stranger.our_nonce = std::move(*nonce);
+  ProofTalk& talk = stranger.talk;
+  talk.connector_nonce = stranger.in.substr(kGreetingBytes - kNonceBytes);
+  talk.listener_nonce = std::move(*nonce);
+  talk.tls = stranger.in == greeting_of(true, talk.connector_nonce);
+  if (!talk.tls && stranger.in != greeting_of(false, talk.connector_nonce)) {
+    return refuse(stranger, kOtherProtocol);
+  }
   stranger.in.clear();
-  if (send(stranger.fd.get(), stranger.our_nonce.data(), kNonceBytes, MSG_NOSIGNAL) < 0) {
-    refuse(stranger, "it left before it had proved the job token");
+  if (send(stranger.fd.get(), talk.listener_nonce.data(), kNonceBytes, MSG_NOSIGNAL) < 0) {
+    refuse(stranger, kLeft);
   }
 }
 
 void Gate::judge(Stranger& stranger, std::vector<Guest>& guests) {
-  const auto rank = static_cast<int>(little_endian(std::string_view(stranger.in).substr(0, 4)));
-  const std::string claim = claim_of(terms_, rank, stranger.their_nonce, stranger.our_nonce);
-  const bool knows = same_proof(stranger.in, claim);
-  const std::string verdict =
-      knows ? kVerdictYes + proof_of(terms_, false, rank, stranger.their_nonce, stranger.our_nonce)
-            : kVerdictNo + std::string(kProofBytes, '\0');
+  ProofTalk& talk = stranger.talk;
+  talk.connector = static_cast<int>(little_endian(std::string_view(stranger.in).substr(0, 4)));
+  const bool knows = same_proof(stranger.in, claim_of(terms_, talk));
+  const bool other = talk.tls != terms_.tls;
+  std::string verdict = kVerdictNo + std::string(kProofBytes, '\0');
+  if (knows) {
+    verdict = (other ? kVerdictOther : kVerdictYes) +
+              proof_of(terms_, other ? ProofOf::kOtherListener : ProofOf::kListener, talk);
+  }
   [[maybe_unused]] const auto sent =
       send(stranger.fd.get(), verdict.data(), verdict.size(), MSG_NOSIGNAL);
   if (!knows) {
     ++wrong_proofs_;
     return refuse(stranger, "its job token is wrong");
   }
-  guests.push_back({std::move(stranger.fd), rank, stranger.address});
+  if (other) {
+    other_rank_ = talk.connector;
+    return refuse(stranger, talk.tls ? "it wants TLS, and this job has none"
+                                     : "it wants no TLS, and this job has it");
+  }
+  if (!terms_.tls) {
+    guests.push_back({std::move(stranger.fd), talk.connector, stranger.address});
+    return;
+  }
+  auto tls = Tls::begin(stranger.fd.get(), TlsEnd::kListener, tls_secret(terms_, talk));
+  if (!tls.ok()) return refuse(stranger, tls.status().message());
+  stranger.tls = std::move(*tls);
+}
+
+void Gate::shake_hands(Stranger& stranger, std::vector<Guest>& guests) {
+  switch (stranger.tls->shake_hands()) {
+    case Tls::Step::kDone:
+      guests.push_back({Channel(std::move(stranger.fd), std::move(stranger.tls)),
+                        stranger.talk.connector, stranger.address});
+      return;
+    case Tls::Step::kWaits:
+      return;
+    case Tls::Step::kClosed:
+      return refuse(stranger, "it left before TLS with it had begun");
+    case Tls::Step::kRefused:
+      return refuse(stranger, "TLS with it failed after its proof: that was passed on, or changed");
+  }
 }
 
 void Gate::refuse(Stranger& stranger, std::string_view why) {
+  stranger.tls.reset();
   stranger.fd.reset();
   refusals_.add(stranger.address, why, Clock::now());
 }
@@ -100,7 +144,7 @@ void Gate::take_callers() {
     if (caller.fd.get() < 0) return;
     if (strangers_.size() >= kMostStrangers) make_room();
     strangers_.push_back(
-        {std::move(caller.fd), std::move(caller.address), {}, {}, {}, Clock::now()});
+        {std::move(caller.fd), std::move(caller.address), {}, {}, Clock::now(), nullptr});
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gate: a listening socket that lets those through who prove the job's token (proof.h). Everybody
-// else is closed, and it goes on.
+// Gate: a listening socket that lets those through who prove the job's token (proof.h), and who
+// have then begun TLS if the job has that. Everybody else is closed, and it goes on.
 #pragma once
 
+#include "runtime/bootstrap/channel.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/refusals.h"
 #include "runtime/bootstrap/socket.h"
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <poll.h>
 #include <string>
 #include <vector>
@@ -22,7 +24,7 @@ class Gate {
  public:
   /// A connection whose other end has proved the token, as `rank`, which may be any number.
   struct Guest {
-    Fd fd;  ///< does not block
+    Channel channel;
     int rank = -1;
     std::string address;
   };
@@ -38,6 +40,9 @@ class Gate {
   std::int64_t refused() const { return refusals_.count(); }
   /// Those among them that spoke the protocol and had another token.
   std::int64_t wrong_proofs() const { return wrong_proofs_; }
+  /// The last among them that knows the token, but wants TLS where this end does not, or the other
+  /// way round; -1: none.
+  int other_rank() const { return other_rank_; }
 
   /// How long a proof may take, and how many connections may be without one.
   static constexpr std::chrono::milliseconds kPatience{5000};
@@ -47,14 +52,16 @@ class Gate {
   using Clock = std::chrono::steady_clock;
   struct Stranger {
     Fd fd;
-    std::string address, in;             // what it has said
-    std::string their_nonce, our_nonce;  // empty before its greeting has come
+    std::string address, in;  // what it has said
+    ProofTalk talk;           // without nonces before its greeting has come
     Clock::time_point since;
+    std::unique_ptr<Tls> tls;  // once it has proved the token, if TLS follows
   };
 
   void read_from(Stranger& stranger, std::vector<Guest>& guests);
   void greet(Stranger& stranger);
   void judge(Stranger& stranger, std::vector<Guest>& guests);
+  void shake_hands(Stranger& stranger, std::vector<Guest>& guests);
   void refuse(Stranger& stranger, std::string_view why);
   void take_callers();
   void make_room();
@@ -63,6 +70,7 @@ class Gate {
   ProofTerms terms_;
   Refusals refusals_;
   std::int64_t wrong_proofs_ = 0;
+  int other_rank_ = -1;
   std::list<Stranger> strangers_;  // the oldest first
 };
 

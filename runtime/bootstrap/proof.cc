@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All cryptography is OpenSSL's, and all of it is here.
+// All cryptography is OpenSSL's: what TLS takes of it is in tls.cc, all else here.
 #include "runtime/bootstrap/proof.h"
 
 #include "ir/base/check.h"
@@ -21,6 +21,7 @@ namespace {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+constexpr char kWantsTls = 't', kWantsNone = 'p';  // in a greeting
 constexpr std::size_t kTokenBits = 128;
 constexpr std::size_t kHexDigits = kTokenBits / 4;
 constexpr std::size_t kBase64Digits = (kTokenBits + 5) / 6;
@@ -61,6 +62,14 @@ std::string hmac(const std::string& key, std::string_view text) {
   return code;
 }
 
+// What is the connection's own, after what has a fixed length; the job comes last.
+std::string said_by(const ProofTerms& terms, const ProofTalk& talk) {
+  std::string text;
+  append_number(text, talk.connector);
+  append_number(text, terms.listener);
+  return text + talk.connector_nonce + talk.listener_nonce + terms.job;
+}
+
 }  // namespace
 
 Result<std::string> random_bytes(std::size_t count) {
@@ -90,42 +99,47 @@ std::string derived_key(const std::string& token, std::string_view purpose) {
   return hmac(token, "agpcs-key-1\n" + std::string(purpose));
 }
 
-std::string proof_of(const ProofTerms& terms, bool of_connector, int connector,
-                     std::string_view connector_nonce, std::string_view listener_nonce) {
-  std::string text(kProofMagic);  // everything but the job, which comes last, has a fixed length
-  text += of_connector ? 'c' : 'l';
-  append_number(text, connector);
-  append_number(text, terms.listener);
-  text += connector_nonce;
-  text += listener_nonce;
-  text += terms.job;
-  return hmac(terms.token, text);
+std::string proof_of(const ProofTerms& terms, ProofOf whose, const ProofTalk& talk) {
+  return hmac(terms.token, std::string(kProofMagic) + static_cast<char>(whose) +
+                               (talk.tls ? kWantsTls : kWantsNone) + said_by(terms, talk));
+}
+
+std::string tls_secret(const ProofTerms& terms, const ProofTalk& talk) {
+  return hmac(terms.token, "agpcs-tls-1\n" + said_by(terms, talk));
+}
+
+std::string greeting_of(bool tls, std::string_view nonce) {
+  return std::string(kProofMagic) + (tls ? kWantsTls : kWantsNone) + std::string(nonce);
 }
 
 bool same_proof(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-std::string claim_of(const ProofTerms& terms, int connector, std::string_view connector_nonce,
-                     std::string_view listener_nonce) {
+std::string claim_of(const ProofTerms& terms, const ProofTalk& talk) {
   std::string claim;
-  append_number(claim, connector);
-  return claim + proof_of(terms, true, connector, connector_nonce, listener_nonce);
+  append_number(claim, talk.connector);
+  return claim + proof_of(terms, ProofOf::kConnector, talk);
 }
 
-Result<ProofEnd> prove(int fd, const ProofTerms& terms, int connector, Deadline deadline) {
-  AGPCS_TRY(const std::string ours, random_bytes(kNonceBytes));
-  std::string theirs, verdict;
-  if (!say(fd, std::string(kProofMagic) + ours)) return ProofEnd::kClosed;
-  ProofEnd end = hear(fd, kNonceBytes, deadline, theirs);
+Result<ProofEnd> prove(int fd, const ProofTerms& terms, int connector, Deadline deadline,
+                       std::string* secret) {
+  ProofTalk talk{connector, terms.tls, {}, {}};
+  AGPCS_TRY(talk.connector_nonce, random_bytes(kNonceBytes));
+  std::string verdict;
+  if (!say(fd, greeting_of(terms.tls, talk.connector_nonce))) return ProofEnd::kClosed;
+  ProofEnd end = hear(fd, kNonceBytes, deadline, talk.listener_nonce);
   if (end != ProofEnd::kProved) return end;
-  if (!say(fd, claim_of(terms, connector, ours, theirs))) return ProofEnd::kClosed;
+  if (!say(fd, claim_of(terms, talk))) return ProofEnd::kClosed;
   end = hear(fd, kVerdictBytes, deadline, verdict);
   if (end != ProofEnd::kProved) return end;
   if (verdict[0] == kVerdictNo) return ProofEnd::kRefused;
-  const std::string expected = proof_of(terms, false, connector, ours, theirs);
-  const bool known = same_proof(std::string_view(verdict).substr(1), expected);
-  return known ? ProofEnd::kProved : ProofEnd::kImpostor;
+  const bool other = verdict[0] == kVerdictOther;
+  const std::string expected =
+      proof_of(terms, other ? ProofOf::kOtherListener : ProofOf::kListener, talk);
+  if (!same_proof(std::string_view(verdict).substr(1), expected)) return ProofEnd::kImpostor;
+  if (secret != nullptr) *secret = tls_secret(terms, talk);
+  return other ? ProofEnd::kOther : ProofEnd::kProved;
 }
 
 }  // namespace agpcs

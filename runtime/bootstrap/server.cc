@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap/server.h"
 
+#include "runtime/bootstrap/listen_place.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -30,8 +32,17 @@ int number_of(const std::string& text) {
 
 }  // namespace
 
+std::string other_tls(int rank, bool tls) {
+  const auto word = [](bool with) { return with ? "yes" : "no"; };
+  return fmt::format(
+      "rank {} has another --tls than rank 0: {} against {}\n"
+      "  hint: with --tls everything is encrypted, so all ranks need it, or none",
+      rank, word(!tls), word(tls));
+}
+
 BootstrapServer::BootstrapServer(Fd listening, const BootstrapOptions& options)
-    : gate_(std::move(listening), bootstrap_terms(options.token), options.on_refused),
+    : place_(local_address_of(listening.get())),
+      gate_(std::move(listening), bootstrap_terms(options), options.on_warning),
       options_(options),
       join_deadline_(Clock::now() + options.join_limit),
       members_(static_cast<std::size_t>(options.size)) {}
@@ -56,7 +67,7 @@ void BootstrapServer::run() {
   while (!finished()) {
     poll_once();
     check_clocks();
-    peers_.remove_if([](const Peer& peer) { return peer.fd.get() < 0; });
+    peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
   }
 }
 
@@ -71,8 +82,9 @@ bool BootstrapServer::finished() const {
 void BootstrapServer::poll_once() {
   std::vector<pollfd> fds{{wake_read_.get(), POLLIN, 0}};
   for (const Peer& peer : peers_) {
-    const short events = static_cast<short>(POLLIN | (peer.out.empty() ? 0 : POLLOUT));
-    fds.push_back({peer.fd.get(), events, 0});
+    const short events =
+        static_cast<short>(POLLIN | (peer.out.empty() && !peer.waits ? 0 : POLLOUT));
+    fds.push_back({peer.channel.fd(), events, 0});
   }
   const std::size_t gate = fds.size();
   gate_.watch(fds);
@@ -85,41 +97,56 @@ void BootstrapServer::poll_once() {
   for (std::size_t i = 1; i < gate; ++i, ++peer) {
     const short events = fds[i].revents;
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*peer);
-    if (peer->fd.get() >= 0 && !peer->out.empty()) write_to(*peer);
+    if (peer->channel.is_open() && (!peer->out.empty() || peer->waits)) write_to(*peer);
   }
   for (Gate::Guest& guest : gate_.turn(&fds[gate])) take_guest(std::move(guest));
+  if (const int rank = gate_.other_rank(); rank >= 0 && joined_ < options_.size) {
+    fail(other_tls(rank, options_.tls));
+  }
 }
 
 void BootstrapServer::take_guest(Gate::Guest guest) {
   Peer& peer = peers_.emplace_back();
-  peer.fd = std::move(guest.fd);
+  peer.channel = std::move(guest.channel);
   peer.proved = guest.rank;
   peer.since = peer.heard = Clock::now();
 }
 
 void BootstrapServer::read_from(Peer& peer) {
+  while (read_some(peer) && peer.channel.has_unread()) {
+  }
+}
+
+bool BootstrapServer::read_some(Peer& peer) {
   char buffer[16384];
-  const auto count = recv(peer.fd.get(), buffer, sizeof buffer, 0);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return close_peer(peer);
+  const auto count = peer.channel.read(buffer, sizeof buffer);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count <= 0) {
+    close_peer(peer);
+    return false;
+  }
   peer.heard = Clock::now();
   peer.in.append(buffer, static_cast<std::size_t>(count));
-  while (peer.fd.get() >= 0 && !peer.closing) {
+  while (peer.channel.is_open() && !peer.closing) {
     const auto frame = peer.in.next(peer.rank < 0 ? kMaxHelloBytes : kMaxFrameBytes);
     if (!frame) break;
     handle(peer, *frame);
   }
-  if (peer.fd.get() >= 0 && peer.in.broken()) drop(peer);
+  if (peer.channel.is_open() && peer.in.broken()) drop(peer);
+  return peer.channel.is_open();
 }
 
 void BootstrapServer::write_to(Peer& peer) {
-  const auto count = send(peer.fd.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
-  if (count < 0) {
-    if (errno != EAGAIN && errno != EINTR) close_peer(peer);
-    return;
+  while (!peer.out.empty()) {
+    const auto count = peer.channel.write(peer.out.data(), peer.out.size());
+    if (count < 0) {
+      if (errno != EAGAIN && errno != EINTR) close_peer(peer);
+      return;
+    }
+    peer.out.erase(0, static_cast<std::size_t>(count));
   }
-  peer.out.erase(0, static_cast<std::size_t>(count));
-  if (peer.out.empty() && peer.closing) peer.fd.reset();
+  peer.waits = !peer.channel.flush();
+  if (!peer.waits && peer.closing) peer.channel.close();
 }
 
 void BootstrapServer::handle(Peer& peer, const Frame& frame) {
@@ -144,7 +171,7 @@ void BootstrapServer::handle(Peer& peer, const Frame& frame) {
 }
 
 void BootstrapServer::drop(Peer& peer) {
-  if (peer.rank < 0) return peer.fd.reset();
+  if (peer.rank < 0) return peer.channel.close();
   lose(peer, describe(peer.rank) + " sent what is no message of the bootstrap's protocol");
   close_peer(peer);
 }
@@ -257,7 +284,7 @@ std::string BootstrapServer::placed(int rank, const std::string& message) const 
 }
 
 void BootstrapServer::close_peer(Peer& peer) {
-  peer.fd.reset();
+  peer.channel.close();
   if (peer.rank >= 0 && !members_[static_cast<std::size_t>(peer.rank)].left) {
     lose(peer, describe(peer.rank) + " went away: its connection was lost");
   }
@@ -273,9 +300,9 @@ void BootstrapServer::lose(Peer& peer, const std::string& why) {
   Member& member = members_[static_cast<std::size_t>(peer.rank)];
   if (std::exchange(member.lost, true)) return;
   add_event({peer.rank, true, why});
-  if (peer.fd.get() < 0) return;
+  if (!peer.channel.is_open()) return;
   refuse(peer, why, FrameKind::kFailed);
-  peer.fd.reset();
+  peer.channel.close();
 }
 
 void BootstrapServer::check_clocks() {
@@ -290,10 +317,10 @@ void BootstrapServer::check_clocks() {
       lose(peer, describe(peer.rank) + " does not read what it asked for");
       close_peer(peer);
     }
-    if (peer.fd.get() < 0) continue;
+    if (!peer.channel.is_open()) continue;
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (peer.rank < 0) {
-      if (now - peer.since > kHelloLimit) peer.fd.reset();  // regardless of what it has said
+      if (now - peer.since > kHelloLimit) peer.channel.close();  // regardless of what it has said
       continue;
     }
     Member& member = members_[static_cast<std::size_t>(peer.rank)];
@@ -302,22 +329,29 @@ void BootstrapServer::check_clocks() {
     lose(peer,
          fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank), silence.count()));
   }
-  if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      if (!members_[static_cast<std::size_t>(rank)].joined) missing.push_back(rank);
-    }
-    std::string message =
-        fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
-                    fmt::join(missing, ","), options_.size, options_.join_limit.count());
-    if (const std::int64_t wrong = gate_.wrong_proofs(); wrong > 0) {
-      message += fmt::format(
-          "\n  hint: {} connection{} with a wrong job token {} refused: every "
-          "rank needs the same AGPCS_JOB_TOKEN",
-          wrong, wrong == 1 ? "" : "s", wrong == 1 ? "was" : "were");
-    }
-    fail(message);
+  if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) fail(missing_ranks());
+}
+
+std::string BootstrapServer::missing_ranks() const {
+  std::vector<int> missing;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (!members_[static_cast<std::size_t>(rank)].joined) missing.push_back(rank);
   }
+  std::string message =
+      fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
+                  fmt::join(missing, ","), options_.size, options_.join_limit.count());
+  if (const std::int64_t wrong = gate_.wrong_proofs(); wrong > 0) {
+    message += fmt::format(
+        "\n  hint: {} connection{} with a wrong job token {} refused: every "
+        "rank needs the same AGPCS_JOB_TOKEN",
+        wrong, wrong == 1 ? "" : "s", wrong == 1 ? "was" : "were");
+  }
+  if (is_loopback(place_) && !options_.one_machine.value_or(false)) {
+    message += fmt::format(
+        "\n  hint: rank 0 listens at {}, which no other machine reaches: --bind says where else",
+        place_);
+  }
+  return message;
 }
 
 void BootstrapServer::refuse(Peer& peer, const std::string& reason, FrameKind kind) {
@@ -334,7 +368,7 @@ void BootstrapServer::fail(const std::string& message) {
 
 void BootstrapServer::broadcast(const Frame& frame) {
   for (Peer& peer : peers_) {
-    if (peer.rank >= 0 && peer.fd.get() >= 0) queue(peer, frame);
+    if (peer.rank >= 0 && peer.channel.is_open()) queue(peer, frame);
   }
 }
 

@@ -21,8 +21,14 @@
 
 namespace agpcs {
 
-/// What the service and its clients know before they connect, but for the token.
-inline ProofTerms bootstrap_terms(const std::string& token) { return {token, "bootstrap", 0}; }
+/// What the service and its clients know before they connect.
+inline ProofTerms bootstrap_terms(const BootstrapOptions& options) {
+  return {options.token, "bootstrap", 0, options.tls};
+}
+
+/// Says that rank `rank` uses TLS and rank 0 does not, or the other way round, as `tls` of rank 0
+/// tells.
+std::string other_tls(int rank, bool tls);
 
 class BootstrapServer {
  public:
@@ -37,11 +43,12 @@ class BootstrapServer {
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
-    Fd fd;
+    Channel channel;
     FrameReader in;
     std::string out;       // not sent yet
     int proved = -1;       // the rank that it has proved to be
     int rank = -1;         // the same once it is admitted; -1 before
+    bool waits = false;    // what its channel took waits for room
     bool closing = false;  // the connection ends once `out` is sent
     Clock::time_point since, heard;
     std::set<std::string> wanted;
@@ -57,6 +64,8 @@ class BootstrapServer {
   void poll_once();
   void take_guest(Gate::Guest guest);
   void read_from(Peer& peer);
+  /// Returns false if there was nothing to read, or the connection ended.
+  bool read_some(Peer& peer);
   void write_to(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
   void handle_hello(Peer& peer, const Frame& frame);
@@ -89,6 +98,10 @@ class BootstrapServer {
   std::string describe(int rank) const;
   static std::string describe(int rank, const std::string& name, const std::string& host);
 
+  /// Names the ranks that are missing at the end of the join, and says what may keep them away.
+  std::string missing_ranks() const;
+
+  const std::string place_;  // where it listens
   Gate gate_;
   Fd wake_read_, wake_write_;
   BootstrapOptions options_;

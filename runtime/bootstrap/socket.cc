@@ -100,28 +100,35 @@ int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
 
 constexpr int kBacklog = 256;  // connections that the system keeps until they are taken
 
-// Returns 0, or the errno of the failure. An IPv6 socket takes IPv4 connections, too.
-int try_listen(int family, int port, bool local_only, Fd& listening) {
-  Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// Returns 0, or the errno of the failure.
+int try_listen(const sockaddr& address, socklen_t length, Fd& listening) {
+  Fd fd(socket(address.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return errno;
   const int on = 1, off = 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   send_words_promptly(fd.get());  // accepted connections inherit the options
+  const bool ipv6 = address.sa_family == AF_INET6;
+  if (ipv6 && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) {
+    return EAFNOSUPPORT;
+  }
+  if (bind(fd.get(), &address, length) != 0 || listen(fd.get(), kBacklog) != 0) return errno;
+  listening = std::move(fd);
+  return 0;
+}
+
+// Listens on all addresses of IPv6, which takes IPv4 connections too, or of IPv4 alone.
+int try_listen_everywhere(int family, int port, Fd& listening) {
   SocketAddress address{};
   if (family == AF_INET6) {
-    if (setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return EAFNOSUPPORT;
     address.ipv6.sin6_family = AF_INET6;
     address.ipv6.sin6_port = htons(static_cast<std::uint16_t>(port));
     address.ipv6.sin6_addr = in6addr_any;
-  } else {
-    address.ipv4.sin_family = AF_INET;
-    address.ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.ipv4.sin_addr.s_addr = htonl(local_only ? INADDR_LOOPBACK : INADDR_ANY);
+    return try_listen(address.any, sizeof address.ipv6, listening);
   }
-  const socklen_t length = family == AF_INET6 ? sizeof address.ipv6 : sizeof address.ipv4;
-  if (bind(fd.get(), &address.any, length) != 0 || listen(fd.get(), kBacklog) != 0) return errno;
-  listening = std::move(fd);
-  return 0;
+  address.ipv4.sin_family = AF_INET;
+  address.ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.ipv4.sin_addr.s_addr = htonl(INADDR_ANY);
+  return try_listen(address.any, sizeof address.ipv4, listening);
 }
 
 // Returns an address as people write it: IPv4 without the prefix that it has on an IPv6 socket.
@@ -154,28 +161,38 @@ std::string endpoint(const std::string& address, int port) {
   return ipv6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
 }
 
-Result<Fd> listen_on(int port, bool local_only) {
-  Fd fd;
-  int error = local_only ? EAFNOSUPPORT : try_listen(AF_INET6, port, false, fd);
-  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {  // the machine has no IPv6
-    error = try_listen(AF_INET, port, local_only, fd);
+Result<std::vector<std::string>> addresses_of(const std::string& name) {
+  AGPCS_TRY(const AddressList list, resolve(name, 0));
+  std::vector<std::string> addresses;
+  for (const addrinfo* at : ipv4_first(*list)) {
+    addresses.push_back(text_of(*at->ai_addr, at->ai_addrlen));
   }
-  if (error == 0) return fd;
-  return Status(StatusCode::kUnavailable,
-                fmt::format("cannot listen on port {}: {}", port, error_text(error)));
+  return addresses;
 }
 
-Result<Fd> listen_at(const std::string& address) {
-  AGPCS_TRY(const AddressList list, resolve(address, 0));
-  const addrinfo& to = *ipv4_first(*list).front();
-  Fd fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (fd.get() >= 0) send_words_promptly(fd.get());
-  if (fd.get() < 0 || bind(fd.get(), to.ai_addr, to.ai_addrlen) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("cannot listen at {}: {}", address, error_text(errno)));
+bool is_every_address(const std::string& address) {
+  return address == "0.0.0.0" || address == "::";
+}
+
+Result<Fd> listen_at(const std::string& address, int port) {
+  Fd fd;
+  int error = EAFNOSUPPORT;
+  if (address.empty() || address == "::") {
+    error = try_listen_everywhere(AF_INET6, port, fd);
+    if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {  // the machine has no IPv6
+      error = try_listen_everywhere(AF_INET, port, fd);
+    }
+  } else {
+    AGPCS_TRY(const AddressList list, resolve(address, port));
+    const addrinfo& to = *ipv4_first(*list).front();
+    error = try_listen(*to.ai_addr, to.ai_addrlen, fd);
   }
-  return fd;
+  if (error == 0) return fd;
+  const std::string where = address.empty() ? fmt::format("on port {}", port)
+                            : port == 0     ? "at " + address
+                                            : "at " + endpoint(address, port);
+  return Status(StatusCode::kUnavailable,
+                fmt::format("cannot listen {}: {}", where, error_text(error)));
 }
 
 Caller accept_from(int listening) {
@@ -219,12 +236,9 @@ Result<Fd> connect_to(const std::string& address, int port, Clock::time_point de
 std::string local_address_of(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
-  char text[NI_MAXHOST] = "";
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0) {
-    getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof text, nullptr, 0,
-                NI_NUMERICHOST);
-  }
-  return text;
+  auto* at = reinterpret_cast<sockaddr*>(&address);
+  if (getsockname(fd, at, &length) != 0) return {};
+  return text_of(*at, length);
 }
 
 void set_non_blocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }

@@ -8,15 +8,20 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 
 /// Returns what strerror says. Ranks may be threads, so each call has a buffer of its own.
 std::string error_text(int error);
-/// Listens on `port` (0: any) of 127.0.0.1 or of all addresses, IPv4 and IPv6.
-Result<Fd> listen_on(int port, bool local_only);
-/// Listens on any port of `address`, an IP address or a name of this machine.
-Result<Fd> listen_at(const std::string& address);
+/// Listens on `port` (0: any) of `address`, an IP address or a name of this machine. Empty: of all
+/// its addresses, IPv4 and IPv6.
+Result<Fd> listen_at(const std::string& address, int port = 0);
+/// Tells whether `address` stands for all addresses of a machine: "0.0.0.0", or "::".
+bool is_every_address(const std::string& address);
+/// Returns the IP addresses of a name, those of IPv4 first, or an IP address itself. kUnavailable
+/// says why there is none.
+Result<std::vector<std::string>> addresses_of(const std::string& name);
 /// A connection that came in, which does not block, and the IP address that it came from.
 struct Caller {
   Fd fd;
@@ -35,7 +40,7 @@ Result<Fd> connect_to(const std::string& address, int port,
 Result<int> family_of(const std::string& address);
 /// Returns "10.0.0.1:29500", "[::1]:29500".
 std::string endpoint(const std::string& address, int port);
-/// Returns the IP address of this end of a connection.
+/// Returns the IP address of this end of a connection, or at which a socket listens.
 std::string local_address_of(int fd);
 void set_non_blocking(int fd);
 /// Waits until `fd` can be read. Returns false if that was not before `deadline`.

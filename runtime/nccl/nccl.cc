@@ -334,6 +334,10 @@ int nccl_device(int local_rank) {
 }
 
 Result<std::unique_ptr<Transport>> connect_nccl(Bootstrap& bootstrap, const NcclOptions& options) {
+  if (bootstrap.tls()) {
+    return invalid_input(
+        "the job's connections are to be encrypted, and NCCL's own sockets encrypt nothing");
+  }
   AGPCS_RETURN_IF_ERROR(check_device(bootstrap.rank(), options.device));
   AGPCS_RETURN_IF_ERROR(NcclMeeting(bootstrap).agree_on_version(options.connect_limit));
   auto transport = std::make_unique<NcclTransport>(bootstrap, options);

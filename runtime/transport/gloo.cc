@@ -227,6 +227,9 @@ std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::str
 }  // namespace
 
 Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap, const GlooOptions& options) {
+  if (bootstrap.tls()) {
+    return invalid_input("the job's connections are to be encrypted, and Gloo's know no TLS");
+  }
   const std::string address = options.address.empty() ? bootstrap.local_address() : options.address;
   try {
     std::unique_ptr<Wire> wire = std::make_unique<GlooWire>(

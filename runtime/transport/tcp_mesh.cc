@@ -2,6 +2,7 @@
 #include "runtime/transport/tcp_mesh.h"
 
 #include "runtime/bootstrap/gate.h"
+#include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/bootstrapped.h"
@@ -30,10 +31,10 @@ std::string key_of_rank(int rank) { return fmt::format("tcp/{}", rank); }
 
 class TcpMesh {
  public:
-  TcpMesh(Bootstrap& bootstrap, std::string address, const TcpOptions& options)
+  TcpMesh(Bootstrap& bootstrap, const TcpOptions& options)
       : bootstrap_(bootstrap),
-        address_(std::move(address)),
         options_(options),
+        address_(options.address.empty() ? bootstrap.local_address() : options.address),
         deadline_(Clock::now() + options.connect_limit),
         links_(static_cast<std::size_t>(bootstrap.size())) {}
 
@@ -52,12 +53,12 @@ class TcpMesh {
     return std::max(std::chrono::ceil<milliseconds>(deadline_ - Clock::now()), milliseconds(0));
   }
   ProofTerms terms(int listener) const {
-    return {bootstrap_.key_for("tcp"), "tcp/" + job_, listener};
+    return {bootstrap_.key_for("tcp"), "tcp/" + job_, listener, bootstrap_.tls()};
   }
 
   Bootstrap& bootstrap_;
-  const std::string address_;
   const TcpOptions& options_;
+  std::string address_;  // which the others are told of
   const Clock::time_point deadline_;
   std::string job_;
   int port_ = 0;
@@ -85,8 +86,13 @@ Result<std::vector<TcpLink>> TcpMesh::connect() {
 // another one with the same token.
 Status TcpMesh::listen() {
   AGPCS_RETURN_IF_ERROR(make_pipe(wake_read_, wake_write_));
+  std::string place;
+  if (!options_.bind.empty()) {
+    AGPCS_TRY(place, address_of_bind(options_.bind, address_));
+    if (options_.address.empty() && !is_every_address(place)) address_ = place;
+  }
   if (const std::string why = unreachable(address_); !why.empty()) return no_mesh(why);
-  auto listening = listen_at(address_);
+  auto listening = listen_at(place.empty() ? address_ : place);
   if (!listening.ok()) return no_mesh(listening.status().message());
   listening_ = std::move(*listening);
   port_ = port_of(listening_.get());
@@ -132,10 +138,11 @@ Result<bool> TcpMesh::connect_once(int rank, const std::string& host, int port) 
     if (Clock::now() >= deadline_) return cannot(fd.status().message());
     return false;
   }
-  AGPCS_TRY(const ProofEnd end, prove(fd->get(), terms(rank), bootstrap_.rank(), deadline_));
+  Channel channel(std::move(*fd));
+  AGPCS_TRY(const ProofEnd end, prove(channel, terms(rank), bootstrap_.rank(), deadline_));
   switch (end) {
     case ProofEnd::kProved:
-      links_[static_cast<std::size_t>(rank)] = {std::move(*fd), endpoint(host, port)};
+      links_[static_cast<std::size_t>(rank)] = {std::move(channel), endpoint(host, port)};
       return true;
     case ProofEnd::kClosed:
       AGPCS_RETURN_IF_ERROR(bootstrap_.failure());
@@ -144,6 +151,7 @@ Result<bool> TcpMesh::connect_once(int rank, const std::string& host, int port) 
     case ProofEnd::kLate:
       return cannot(fmt::format("it did not answer within {} ms", options_.connect_limit.count()));
     case ProofEnd::kRefused:
+    case ProofEnd::kOther:
     case ProofEnd::kImpostor:
       break;
   }
@@ -156,7 +164,7 @@ void TcpMesh::admit_higher() {
   Gate gate(std::move(listening_), terms(bootstrap_.rank()), options_.on_refused);
   const auto all = [this] {
     const auto first = links_.begin() + bootstrap_.rank() + 1;
-    return std::all_of(first, links_.end(), [](const TcpLink& l) { return l.fd.get() >= 0; });
+    return std::all_of(first, links_.end(), [](const TcpLink& l) { return l.channel.is_open(); });
   };
   while (!all() && Clock::now() < deadline_ && bootstrap_.failure().ok()) {
     std::vector<pollfd> fds{{wake_read_.get(), POLLIN, 0}};
@@ -171,13 +179,13 @@ void TcpMesh::admit_higher() {
 void TcpMesh::admit(Gate::Guest guest) {
   if (guest.rank <= bootstrap_.rank() || guest.rank >= bootstrap_.size()) return;
   TcpLink& link = links_[static_cast<std::size_t>(guest.rank)];
-  if (link.fd.get() < 0) link = {std::move(guest.fd), std::move(guest.address)};
+  if (!link.channel.is_open()) link = {std::move(guest.channel), std::move(guest.address)};
 }
 
 std::vector<int> TcpMesh::missing() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < bootstrap_.size(); ++rank) {
-    const bool there = links_[static_cast<std::size_t>(rank)].fd.get() >= 0;
+    const bool there = links_[static_cast<std::size_t>(rank)].channel.is_open();
     if (rank != bootstrap_.rank() && !there) ranks.push_back(rank);
   }
   return ranks;
@@ -187,15 +195,15 @@ Status TcpMesh::no_mesh(const std::string& why) const {
   return {StatusCode::kUnavailable,
           fmt::format("rank {} at {} cannot connect with the other ranks: {}\n"
                       "  hint: every rank must be reachable by the address it gives out; choose "
-                      "another with --address",
+                      "another with --address, and with --bind where it listens, if that is at "
+                      "another one",
                       bootstrap_.rank(), address_, why)};
 }
 
 }  // namespace
 
-Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const std::string& address,
-                                          const TcpOptions& options) {
-  return TcpMesh(bootstrap, address, options).connect();
+Result<std::vector<TcpLink>> connect_mesh(Bootstrap& bootstrap, const TcpOptions& options) {
+  return TcpMesh(bootstrap, options).connect();
 }
 
 }  // namespace agpcs

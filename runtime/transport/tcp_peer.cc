@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/tcp_peer.h"
 
-#include "runtime/bootstrap/socket.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,20 +55,23 @@ bool TcpTransfer::finished() const {
   return finished_;
 }
 
-TcpPeer::TcpPeer(Fd fd, std::string where, int epoll)
-    : fd_(std::move(fd)), where_(std::move(where)), epoll_(epoll), staged_(kStagedBytes) {}
+TcpPeer::TcpPeer(Channel channel, std::string where, int epoll)
+    : channel_(std::move(channel)),
+      where_(std::move(where)),
+      epoll_(epoll),
+      staged_(kStagedBytes) {}
 
 Status TcpPeer::watch() {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = this;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd_.get(), &event) == 0) return {};
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, channel_.fd(), &event) == 0) return {};
   return {StatusCode::kUnavailable, fmt::format("cannot watch the connection with {}", where_)};
 }
 
 void TcpPeer::forget() {
   const std::lock_guard lock(out_mutex_);
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, fd_.get(), nullptr);
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, channel_.fd(), nullptr);
 }
 
 Status TcpPeer::send(TcpTransfer& transfer) {
@@ -152,7 +153,7 @@ void TcpPeer::fail(const Status& why) {
   for (const Outgoing& out : messages_out_) out.transfer->finish(why);
   messages_out_.clear();
   if (std::exchange(is_leaving_, false) && leaving_.transfer) leaving_.transfer->finish(why);
-  shutdown(fd_.get(), SHUT_RDWR);  // the reading thread notices
+  shutdown(channel_.fd(), SHUT_RDWR);  // the reading thread notices
 }
 
 // Writing.
@@ -167,11 +168,9 @@ void TcpPeer::start(TcpTransfer& transfer) {
 void TcpPeer::flush() {
   while (true) {
     std::array<iovec, 64> parts;
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = gather(parts);
-    if (message.msg_iovlen == 0) return want_room(false);
-    const auto count = sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    const std::size_t some = gather(parts);
+    if (some == 0) return want_room(!channel_.flush());
+    const auto count = channel_.write(parts.data(), static_cast<int>(some));
     if (count >= 0) {
       sent(static_cast<std::size_t>(count));
     } else if (errno != EINTR) {
@@ -233,7 +232,7 @@ void TcpPeer::want_room(bool wanted) {
   epoll_event event{};
   event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
   event.data.ptr = this;
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, fd_.get(), &event);
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, channel_.fd(), &event);
 }
 
 bool TcpPeer::write() {
@@ -250,7 +249,7 @@ bool TcpPeer::read() {
   bool wished = false;
   {
     std::unique_lock lock(in_mutex_);
-    for (std::size_t total = 0; total < kMostAtOnce && why.ok();) {
+    for (std::size_t total = 0; (total < kMostAtOnce || channel_.has_unread()) && why.ok();) {
       const auto got = read_unlocked(lock);
       if (failed_) return false;  // what was read may be the rest of a message that has ended
       if (got > 0) {
@@ -258,10 +257,8 @@ bool TcpPeer::read() {
         why = take(static_cast<std::size_t>(got));
       } else if (got == 0 || errno != EINTR) {
         if (got < 0 && errno == EAGAIN) break;
-        why = {
-            StatusCode::kPeerFailed,
-            fmt::format("its connection at {} {}", where_,
-                        got == 0 ? "was closed" : std::string("was lost: ") + error_text(errno))};
+        why = {StatusCode::kPeerFailed, fmt::format("its connection at {} {}", where_,
+                                                    got == 0 ? "was closed" : loss_text(errno))};
       }
     }
     wished = std::exchange(wished_, false);
@@ -283,7 +280,7 @@ ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock) {
                                               staged_.size() - staged_bytes_};
   reading_ = true;
   lock.unlock();
-  const auto got = readv(fd_.get(), parts.data(), count);
+  const auto got = channel_.read(parts.data(), count);
   const int error = errno;
   lock.lock();
   reading_ = false;

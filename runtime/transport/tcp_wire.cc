@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <sys/epoll.h>
 #include <thread>
@@ -22,6 +23,8 @@
 
 namespace agpcs {
 namespace {
+
+constexpr std::chrono::milliseconds kFarewellLimit{3000};
 
 class TcpWire;
 
@@ -48,6 +51,10 @@ class TcpWire final : public Wire {
   ~TcpWire() override {
     wake_write_.reset();
     if (thread_.joinable()) thread_.join();
+    const auto deadline = std::chrono::steady_clock::now() + kFarewellLimit;
+    for (const auto& peer : peers_) {
+      if (peer) peer->flush_before(deadline);
+    }
   }
   TcpWire(const TcpWire&) = delete;
   TcpWire& operator=(const TcpWire&) = delete;
@@ -125,9 +132,9 @@ Status TcpWire::start(std::vector<TcpLink> links) {
   }
   for (TcpLink& link : links) {
     peers_.emplace_back();
-    if (link.fd.get() < 0) continue;
+    if (!link.channel.is_open()) continue;
     peers_.back() =
-        std::make_unique<TcpPeer>(std::move(link.fd), std::move(link.where), epoll_.get());
+        std::make_unique<TcpPeer>(std::move(link.channel), std::move(link.where), epoll_.get());
     AGPCS_RETURN_IF_ERROR(peers_.back()->watch());
   }
   thread_ = std::thread([this] { run(); });
@@ -167,8 +174,7 @@ void TcpWire::run() {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> connect_tcp(Bootstrap& bootstrap, const TcpOptions& options) {
-  const std::string address = options.address.empty() ? bootstrap.local_address() : options.address;
-  AGPCS_TRY(std::vector<TcpLink> links, connect_mesh(bootstrap, address, options));
+  AGPCS_TRY(std::vector<TcpLink> links, connect_mesh(bootstrap, options));
   auto wire = std::make_unique<TcpWire>(bootstrap);
   AGPCS_RETURN_IF_ERROR(wire->start(std::move(links)));
   return bootstrapped_transport(std::move(wire), bootstrap, options.check_messages);

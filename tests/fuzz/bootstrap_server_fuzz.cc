@@ -139,7 +139,7 @@ class Client {
   /// Proves the token as `rank`, if nothing has been said yet. Afterwards it hears frames.
   bool prove_as(int rank) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
-    const auto end = prove(fd_.get(), bootstrap_terms(std::string(kToken)), rank, deadline);
+    const auto end = prove(fd_.get(), bootstrap_terms(options_of_job()), rank, deadline);
     return end.ok() && *end == ProofEnd::kProved;
   }
 

@@ -46,8 +46,8 @@ void on_threads(int ranks, const std::function<void(int)>& body) {
 using Connect = std::function<Result<std::unique_ptr<Transport>>(Bootstrap&)>;
 
 void run_bootstrapped(int ranks, const Connect& connect,
-                      const std::function<void(Transport&)>& body) {
-  auto listening = listen_on(0, true);
+                      const std::function<void(Transport&)>& body, bool tls = false) {
+  auto listening = listen_at("127.0.0.1");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get());
   const int listen_fd = listening->release();
@@ -58,8 +58,8 @@ void run_bootstrapped(int ranks, const Connect& connect,
     options.size = ranks;
     options.port = port;
     options.listen_fd = rank == 0 ? listen_fd : -1;
-    options.local_only = true;
     options.token = kJobToken;
+    options.tls = tls;
     options.name = "test/" + std::to_string(rank);
     auto bootstrap = Bootstrap::join(options);
     ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
@@ -77,7 +77,7 @@ std::vector<WorldKind> worlds() {
 #ifdef AGPCS_TEST_EMULATED_GPU
   return {nccl_world()};
 #else
-  return {loopback_world(), tcp_world(), gloo_world(), nccl_world()};
+  return {loopback_world(), tcp_world(), tls_world(), gloo_world(), nccl_world()};
 #endif
 }
 
@@ -92,6 +92,13 @@ WorldKind tcp_world() {
   return {"tcp", no_obstacle, [](int ranks, const std::function<void(Transport&)>& body) {
             run_bootstrapped(
                 ranks, [](Bootstrap& bootstrap) { return connect_tcp(bootstrap); }, body);
+          }};
+}
+
+WorldKind tls_world() {
+  return {"tls", no_obstacle, [](int ranks, const std::function<void(Transport&)>& body) {
+            run_bootstrapped(
+                ranks, [](Bootstrap& bootstrap) { return connect_tcp(bootstrap); }, body, true);
           }};
 }
 

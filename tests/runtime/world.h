@@ -34,6 +34,7 @@ inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.nam
 std::vector<WorldKind> worlds();
 WorldKind loopback_world();
 WorldKind tcp_world();
+WorldKind tls_world();  ///< over TCP with TLS
 WorldKind gloo_world();
 WorldKind nccl_world();
 

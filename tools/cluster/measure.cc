@@ -140,7 +140,7 @@ Status measure_links(Bootstrap& bootstrap, int local_rank, const MeasureOptions&
 }
 
 Status measure_this_host(const MeasureOptions& options, FoundHost& host) {
-  AGPCS_TRY(Fd listening, listen_on(0, /*local_only=*/true));
+  AGPCS_TRY(Fd listening, listen_at("127.0.0.1"));
   const int port = port_of(listening.get());
   AGPCS_TRY(const std::string token, random_token());
   std::vector<FoundHost> hosts = {host};
@@ -150,7 +150,6 @@ Status measure_this_host(const MeasureOptions& options, FoundHost& host) {
     join.size = 2;
     join.port = port;
     join.listen_fd = listen_fd;
-    join.local_only = true;
     join.token = token;
     join.identity = "agpcs-cluster discover --measure";
     join.name = fmt::format("end {}", rank);

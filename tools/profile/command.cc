@@ -103,8 +103,8 @@ int measure(const ProfileOptions& options, Console console) {
     }
     GivenOptions of_ranks = options.given;
     of_ranks.remove("--local");
-    return finish(run_local(ranks, kProfileCommand, of_ranks.arguments()), kProfileCommand,
-                  console);
+    return finish(run_local(ranks, kProfileCommand, of_ranks.arguments(), options.bind),
+                  kProfileCommand, console);
   }
   if (!place.ok()) return finish(place.status(), kProfileCommand, console);
   if (!started)

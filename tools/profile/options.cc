@@ -171,6 +171,7 @@ Status check(const ProfileOptions& o, const CLI::App& app) {
     return usage("--show takes one profile, and the cluster file that its links belong to");
   }
   if (o.merge || o.show) return {};
+  if (const std::string why = objection_to_transport(o); !why.empty()) return usage(why);
   if (o.kind.empty() == o.cluster.empty()) {
     return usage(
         "either --kind or --cluster is needed\n"

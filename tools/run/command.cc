@@ -52,7 +52,8 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
     return finish(run_elastic(*plan, options, console), "agpcs-run", console);
   }
   if (options.local) {
-    return finish(run_local(rank_names(*plan), "agpcs-run", options_of_ranks(options).arguments()),
+    return finish(run_local(rank_names(*plan), "agpcs-run", options_of_ranks(options).arguments(),
+                            options.bind),
                   "agpcs-run", console);
   }
   const auto place = rank_place(process_environment());

@@ -97,7 +97,7 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
   if (schedule.warmup >= options.steps && schedule.warmup > 0) {
     return fmt::format("--warmup takes {} steps, --steps is {}", schedule.warmup, options.steps);
   }
-  return {};
+  return objection_to_transport(options);
 }
 
 void add_replan_options(CLI::App& app, RunOptions& options) {

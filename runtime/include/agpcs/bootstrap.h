@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,10 +25,19 @@ struct BootstrapOptions {
   int size = 1;
   std::string address = "127.0.0.1";  ///< rank 0's name or IP address
   int port = 0;                       ///< port of rank 0's service; 0 needs `listen_fd` (rank 0)
-  int listen_fd = -1;       ///< rank 0: a socket that listens already; the bootstrap takes it over
-  bool local_only = false;  ///< rank 0 listens on 127.0.0.1 alone
-  std::string token;        ///< the job's secret, of 128 random bits; the same on every rank
-  std::string identity;     ///< the plan's digest, on which all ranks must agree
+  int listen_fd = -1;  ///< rank 0: a socket that listens already; the bootstrap takes it over
+  /// Rank 0: the interface ("eth0") or address of its machine at which it listens; "0.0.0.0" and
+  /// "::" are all addresses. Empty: what `address` is there, or all addresses and a warning if that
+  /// is none that others reach.
+  std::string bind;
+  /// Rank 0: whether all ranks run on its machine, so that a loopback address is enough; empty if
+  /// that is not known.
+  std::optional<bool> one_machine;
+  /// Encrypts all that goes through the bootstrap's connections, and those of the TCP transport
+  /// over it, by TLS 1.3. All ranks set it, or none.
+  bool tls = false;
+  std::string token;     ///< the job's secret, of 128 random bits; the same on every rank
+  std::string identity;  ///< the plan's digest, on which all ranks must agree
   /// Further (what, value) pairs on which all ranks must agree, in this order: {"AGPCS version",
   /// "0.2.0"}.
   std::vector<std::pair<std::string, std::string>> agreed;
@@ -38,9 +48,10 @@ struct BootstrapOptions {
   /// Once all ranks have joined, the loss of a rank other than rank 0 does not end the job; it is
   /// an event on which the others can act. All ranks set the same value.
   bool outlives_ranks = false;
-  /// Gets a line when rank 0 has refused a connection that did not prove the token: one for each
-  /// address, ten a minute at most, and the number in the end. Called on a thread of the service.
-  std::function<void(const std::string&)> on_refused;
+  /// Gets a line when rank 0 listens at all addresses unasked, and when it has refused a connection
+  /// that did not prove the token: one for each address, ten a minute at most, and the number in
+  /// the end. Called on a thread of the service.
+  std::function<void(const std::string&)> on_warning;
 };
 
 /// Something that happened in a job with `outlives_ranks`.
@@ -64,6 +75,8 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Tells whether the job's connections are encrypted: `BootstrapOptions::tls`.
+  virtual bool tls() const = 0;
   /// Returns the address by which this rank reaches rank 0, so that others may reach it there, too.
   virtual std::string local_address() const = 0;
 

@@ -24,7 +24,8 @@ struct GlooOptions {
 /// Connects this rank with all others. The ranks exchange their addresses through `bootstrap`,
 /// which must outlive the transport. All ranks call it. A failure that the bootstrap hears of
 /// aborts the transport; `abort` reports to the bootstrap. Errors: kUnavailable (no connection; the
-/// message says what to check), or the job's failure.
+/// message says what to check), kInvalidInput (a job with TLS, which Gloo does not know), or the
+/// job's failure.
 Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap,
                                                 const GlooOptions& options = {});
 

@@ -14,9 +14,12 @@
 namespace agpcs {
 
 struct TcpOptions {
-  /// The IP address or host name by which other ranks reach this one, and the only one that it
-  /// listens at. Empty: the address by which this rank reaches rank 0.
+  /// The IP address or host name by which other ranks reach this one. Empty: that of `bind`, or the
+  /// one by which this rank reaches rank 0.
   std::string address;
+  /// The interface ("eth0") or address at which this rank listens, if that is not `address`: behind
+  /// a translation of addresses. "0.0.0.0" and "::" are all addresses. Empty: `address` alone.
+  std::string bind;
   std::chrono::milliseconds connect_limit{30000};
   /// Adds a checksum and a number to every message, so that a damaged, lost or repeated one is
   /// noticed. All ranks set it, or none.

@@ -96,12 +96,11 @@ int run_rank(const BootstrapOptions& place, const NetworkOptions& options) {
 }
 
 int run_all(int ranks, const NetworkOptions& options) {
-  auto listening = listen_on(0, true);
+  auto listening = listen_at("127.0.0.1");
   AGPCS_CHECK(listening.ok(), "{}", listening.status().message());
   BootstrapOptions place;
   place.size = ranks;
   place.port = port_of(listening->get());
-  place.local_only = true;
   place.token = kJobToken;
   const int listen_fd = listening->release();
   int failed = 0;

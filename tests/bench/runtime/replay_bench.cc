@@ -3,6 +3,7 @@
 //   replay_bench instructions          nanoseconds that the replayer adds to an instruction
 //   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
 //   replay_bench wire [SECONDS]        steps whose gradients travel in fp16 and bf16, beside fp32
+//   replay_bench tls [SECONDS]         steps over TLS, beside plain TCP
 #include "ir/base/median.h"
 #include "runtime/job/renumbered_groups.h"
 #include "tests/bench/runtime/bucket_plan.h"
@@ -169,9 +170,9 @@ void gloo(double seconds) {
 /// Steps of one plan, with gradients of usual sizes.
 class WireSteps {
  public:
-  WireSteps(GlooRank& rank, const Plan& plan, int number)
-      : plan_(plan), groups_(rank.transport(), number * kGroups) {
-    auto replayer = Replayer::create(plan, rank.rank(), groups_, executor_, without_looking());
+  WireSteps(Transport& transport, const Plan& plan, int number)
+      : plan_(plan), groups_(transport, number * kGroups) {
+    auto replayer = Replayer::create(plan, transport.rank(), groups_, executor_, without_looking());
     check(replayer.status());
     replayer_ = std::move(*replayer);
   }
@@ -197,15 +198,11 @@ class WireSteps {
 constexpr std::array<std::optional<DType>, 3> kComparedTypes = {std::nullopt, DType::kFp16,
                                                                 DType::kBf16};
 
-void compare_wire_types(GlooRank& rank, const std::string& name,
-                        const std::vector<std::int64_t>& elements, double seconds) {
-  std::vector<std::unique_ptr<WireSteps>> steps;
-  for (const std::optional<DType> type : kComparedTypes) {
-    Plan plan = plan_of_buckets(rank.ranks(), elements);
-    plan.training.wire_type = type;
-    steps.push_back(std::make_unique<WireSteps>(rank, plan, static_cast<int>(steps.size())));
-  }
-  std::array<std::vector<double>, kComparedTypes.size()> taken;
+/// The times of steps of several kinds, which take turns until they have had `seconds`, by kind.
+std::vector<std::vector<double>> times_of(GlooRank& rank,
+                                          const std::vector<std::unique_ptr<WireSteps>>& steps,
+                                          double seconds) {
+  std::vector<std::vector<double>> taken(steps.size());
   double spent = 0;
   for (std::size_t round = 0; round < 8 || spent < seconds; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -216,10 +213,37 @@ void compare_wire_types(GlooRank& rank, const std::string& name,
       if (round >= 2) taken[turn].push_back(took);  // warm
     }
   }
+  return taken;
+}
+
+void compare_wire_types(GlooRank& rank, const std::string& name,
+                        const std::vector<std::int64_t>& elements, double seconds) {
+  std::vector<std::unique_ptr<WireSteps>> steps;
+  for (const std::optional<DType> type : kComparedTypes) {
+    Plan plan = plan_of_buckets(rank.ranks(), elements);
+    plan.training.wire_type = type;
+    steps.push_back(
+        std::make_unique<WireSteps>(rank.transport(), plan, static_cast<int>(steps.size())));
+  }
+  const auto taken = times_of(rank, steps, seconds);
   if (rank.rank() != 0) return;
   const double plain = median(taken[0]);
   fmt::print("{:<34} {:>6} {:>10.2f} {:>12.3f} {:>12.3f}\n", name, taken[0].size(), plain * 1e3,
              median(taken[1]) / plain, median(taken[2]) / plain);
+}
+
+void compare_tls(GlooRank& rank, const std::string& name, const std::vector<std::int64_t>& elements,
+                 double seconds) {
+  const Plan plan = plan_of_buckets(rank.ranks(), elements);
+  std::vector<std::unique_ptr<WireSteps>> steps;
+  steps.push_back(std::make_unique<WireSteps>(rank.transport(), plan, 0));
+  steps.push_back(std::make_unique<WireSteps>(rank.over_tls(), plan, 0));
+  const auto taken = times_of(rank, steps, seconds);
+  if (rank.rank() != 0) return;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < taken[0].size(); ++i) ratios.push_back(taken[1][i] / taken[0][i]);
+  fmt::print("{:<34} {:>6} {:>10.2f} {:>10.2f} {:>12.3f}\n", name, ratios.size(),
+             median(taken[0]) * 1e3, median(taken[1]) * 1e3, median(ratios));
 }
 
 void wire(double seconds) {
@@ -230,6 +254,19 @@ void wire(double seconds) {
       run_gloo_ranks(ranks, [&](GlooRank& rank) {
         compare_wire_types(rank, fmt::format("{} ranks, {}", ranks, buckets.name), buckets.elements,
                            seconds);
+      });
+    }
+  }
+}
+
+void tls(double seconds) {
+  fmt::print("{:<34} {:>6} {:>10} {:>10} {:>12}\n", "buckets", "rounds", "plain, ms", "TLS, ms",
+             "TLS / plain");
+  for (const int ranks : {2, 4}) {
+    for (const Buckets& buckets : usual_buckets()) {
+      run_gloo_ranks(ranks, [&](GlooRank& rank) {
+        compare_tls(rank, fmt::format("{} ranks, {}", ranks, buckets.name), buckets.elements,
+                    seconds);
       });
     }
   }
@@ -246,8 +283,12 @@ int main(int argc, char** argv) {
     agpcs::gloo(argc > 2 ? std::atof(argv[2]) : 5);
   } else if (what == "wire") {
     agpcs::wire(argc > 2 ? std::atof(argv[2]) : 5);
+  } else if (what == "tls") {
+    agpcs::tls(argc > 2 ? std::atof(argv[2]) : 5);
   } else {
-    fmt::print(stderr, "usage: replay_bench instructions | gloo [SECONDS] | wire [SECONDS]\n");
+    fmt::print(stderr,
+               "usage: replay_bench instructions | gloo [SECONDS] | wire [SECONDS] | tls "
+               "[SECONDS]\n");
     return 2;
   }
 }

@@ -26,10 +26,10 @@ namespace {
 
 using GlooReduce = void (*)(void*, const void*, const void*, std::size_t);
 
-void become_rank(int rank, const GlooMeeting& meeting, int listen_fd,
+void become_rank(int rank, const GlooMeeting& meeting, Fd listening, Fd tls_listening,
                  const std::function<void(GlooRank&)>& work) {
   {
-    GlooRank here(rank, meeting, listen_fd);
+    GlooRank here(rank, meeting, std::move(listening), std::move(tls_listening));
     work(here);
     here.slowest(0);  // nobody closes a connection that another rank still reads from
   }
@@ -45,19 +45,30 @@ void check(const Status& status) {
   std::_Exit(1);
 }
 
-GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)
-    : rank_(rank), ranks_(meeting.ranks) {
+namespace {
+
+std::unique_ptr<Bootstrap> join(int rank, int ranks, int port, Fd listening, bool tls) {
   BootstrapOptions options;
   options.rank = rank;
-  options.size = meeting.ranks;
-  options.port = meeting.port;
-  options.listen_fd = listen_fd;
-  options.local_only = true;
+  options.size = ranks;
+  options.port = port;
+  options.listen_fd = rank == 0 ? listening.release() : -1;
+  options.tls = tls;
   options.token = kJobToken;
   options.name = fmt::format("bench/{}", rank);
   auto bootstrap = Bootstrap::join(options);
   check(bootstrap.status());
-  bootstrap_ = std::move(*bootstrap);
+  return std::move(*bootstrap);
+}
+
+}  // namespace
+
+GlooRank::GlooRank(int rank, const GlooMeeting& meeting, Fd listening, Fd tls_listening)
+    : rank_(rank),
+      ranks_(meeting.ranks),
+      tls_port_(meeting.tls_port),
+      tls_listening_(std::move(tls_listening)),
+      bootstrap_(join(rank, meeting.ranks, meeting.port, std::move(listening), false)) {
   auto transport = connect_tcp(*bootstrap_);
   check(transport.status());
   transport_ = std::move(*transport);
@@ -71,6 +82,16 @@ GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)
   gloo::rendezvous::FileStore store(meeting.folder);
   context->connectFullMesh(store, device);
   context_ = std::move(context);
+}
+
+Transport& GlooRank::over_tls() {
+  if (!over_tls_) {
+    tls_bootstrap_ = join(rank_, ranks_, tls_port_, std::move(tls_listening_), true);
+    auto transport = connect_tcp(*tls_bootstrap_);
+    check(transport.status());
+    over_tls_ = std::move(*transport);
+  }
+  return *over_tls_;
 }
 
 void GlooRank::gloo_ring(std::vector<float>& values) {
@@ -95,14 +116,22 @@ void run_gloo_ranks(int ranks, const std::function<void(GlooRank&)>& work) {
       (std::filesystem::temp_directory_path() / fmt::format("agpcs_bench_{}", getpid())).string();
   std::filesystem::remove_all(folder);
   std::filesystem::create_directory(folder);
-  auto listening = listen_on(0, true);
+  auto listening = listen_at("127.0.0.1"), tls_listening = listen_at("127.0.0.1");
   check(listening.status());
-  const GlooMeeting meeting = {ranks, port_of(listening->get()), folder};
+  check(tls_listening.status());
+  const GlooMeeting meeting = {ranks, port_of(listening->get()), port_of(tls_listening->get()),
+                               folder};
   std::fflush(stdout);  // what is not yet out would come once more from each child
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
-    if (child == 0) become_rank(rank, meeting, rank == 0 ? listening->release() : -1, work);
+    if (child == 0) {
+      if (rank == 0)
+        become_rank(0, meeting, std::move(*listening), std::move(*tls_listening), work);
+      listening->reset();
+      tls_listening->reset();
+      become_rank(rank, meeting, Fd(), Fd(), work);
+    }
     children.push_back(child);
   }
   bool failed = false;

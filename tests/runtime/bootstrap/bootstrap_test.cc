@@ -131,7 +131,7 @@ TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
   options.token = kJobToken;
   options.join_limit = milliseconds(120);
   {
-    const Fd closed_again = *listen_on(0, true);
+    const Fd closed_again = *listen_at("127.0.0.1");
     options.port = port_of(closed_again.get());
   }
   const auto joined = Bootstrap::join(options);
@@ -142,7 +142,7 @@ TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
 
 TEST(Bootstrap, ServesBothKindsOfAddresses) {
   if (const std::string why = no_ipv6(); !why.empty()) GTEST_SKIP() << why;
-  Fd listening = *listen_on(0, false);
+  Fd listening = *listen_at("");
   const int port = port_of(listening.get());
   for (const char* address : {"::1", "127.0.0.1"}) {
     const Fd fd = *connect_to(address, port, std::chrono::steady_clock::now() + kLong);
@@ -172,13 +172,13 @@ TEST(Bootstrap, AnAddressOfIpv6StandsInBracketsBesideAPort) {
 }
 
 TEST(Bootstrap, APortThatIsTakenIsNamed) {
-  const Fd taken = *listen_on(0, true);
+  const Fd taken = *listen_at("127.0.0.1");
   BootstrapOptions options;
   options.token = kJobToken;
-  options.local_only = true;
   options.port = port_of(taken.get());
-  EXPECT_EQ(Bootstrap::join(options).status().message(),
-            "cannot listen on port " + std::to_string(options.port) + ": Address already in use");
+  EXPECT_EQ(
+      Bootstrap::join(options).status().message(),
+      "cannot listen at 127.0.0.1:" + std::to_string(options.port) + ": Address already in use");
 }
 
 TEST(Bootstrap, AReportReachesEveryRankOnceAndFirstOnesWin) {
@@ -250,7 +250,7 @@ TEST(Bootstrap, ASilentRankHasStalled) {
 }
 
 TEST(Bootstrap, AServiceThatNeverAnswersIsWaitedForAsLongAsRanksMayJoin) {
-  const Fd silent = *listen_on(0, true);
+  const Fd silent = *listen_at("127.0.0.1");
   BootstrapOptions options;
   options.rank = 1;
   options.size = 2;

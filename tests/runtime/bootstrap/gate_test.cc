@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/refusals.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/runtime/bootstrap/serving_gate.h"
 #include "tests/support/job_token.h"
 
 #include <gmock/gmock.h>
@@ -28,92 +29,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using testing::ElementsAre;
 
-constexpr milliseconds kLong = std::chrono::seconds(60);
-
-ProofTerms terms() { return {kJobToken, "test", 3}; }
-steady_clock::time_point soon() { return steady_clock::now() + kLong; }
-
-/// A gate that serves on a thread, and what it says and lets through.
-class ServingGate {
- public:
-  ServingGate() {
-    Fd listening = *listen_on(0, true);
-    port_ = port_of(listening.get());
-    gate_.emplace(std::move(listening), terms(), [this](const std::string& line) {
-      const std::lock_guard lock(mutex_);
-      said_.push_back(line);
-    });
-    thread_ = std::thread([this] { run(); });
-  }
-  ~ServingGate() { stop(); }
-  ServingGate(const ServingGate&) = delete;
-  ServingGate& operator=(const ServingGate&) = delete;
-
-  Fd connect() const { return *connect_to("127.0.0.1", port_, soon()); }
-  /// Waits until it has refused `count` connections.
-  void wait_for_refusals(std::int64_t count) const {
-    while (refused_ < count && steady_clock::now() < limit_) std::this_thread::yield();
-    EXPECT_GE(refused_, count);
-  }
-  /// Ends it, and returns what it has said.
-  std::vector<std::string> stop() {
-    over_ = true;
-    if (thread_.joinable()) thread_.join();
-    gate_.reset();
-    return said_;
-  }
-  std::vector<int> ranks() {
-    const std::lock_guard lock(mutex_);
-    return ranks_;
-  }
-
- private:
-  void run() {
-    while (!over_) {
-      std::vector<pollfd> fds;
-      gate_->watch(fds);
-      poll(fds.data(), fds.size(), 10);
-      auto guests = gate_->turn(fds.data());
-      const std::lock_guard lock(mutex_);
-      for (Gate::Guest& guest : guests) {
-        ranks_.push_back(guest.rank);
-        tell(guest.fd, "welcome");
-        guests_.push_back(std::move(guest));
-      }
-      refused_ = gate_->refused();
-    }
-  }
-  static void tell(const Fd& fd, const std::string& text) {
-    EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(text.size()));
-  }
-
-  const steady_clock::time_point limit_ = soon();
-  int port_ = 0;
-  std::optional<Gate> gate_;
-  std::mutex mutex_;
-  std::vector<std::string> said_;
-  std::vector<int> ranks_;
-  std::vector<Gate::Guest> guests_;
-  std::atomic<std::int64_t> refused_{0};
-  std::atomic<bool> over_{false};
-  std::thread thread_;
-};
-
-void tell(const Fd& fd, const std::string& bytes) {
-  ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(bytes.size()));
-}
-
-/// Reads `bytes` bytes, or fewer where the connection ends before.
-std::string hear(const Fd& fd, std::size_t bytes) {
-  std::string heard;
-  char byte = 0;
-  while (heard.size() < bytes && readable_before(fd.get(), soon()) &&
-         recv(fd.get(), &byte, 1, 0) == 1) {
-    heard.push_back(byte);
-  }
-  return heard;
+ProofTalk talk_of(int connector, const std::string& theirs, const std::string& ours) {
+  return {connector, false, theirs, ours};
 }
 
 TEST(Proof, EndsThatKnowTheTokenMeet) {
@@ -147,7 +64,7 @@ TEST(Proof, AnotherTokenJobOrListenerIsRefused) {
 
 // Answers one connector as a listener that does not know the token would, with `verdict`.
 Result<ProofEnd> prove_to_impostor(const std::function<std::string()>& verdict) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   std::thread impostor([&] {
     ASSERT_TRUE(readable_before(listening.get(), soon()));
     const Caller caller = accept_from(listening.get());
@@ -172,12 +89,12 @@ TEST(Proof, AListenerThatDoesNotKnowTheTokenIsFoundOut) {
 }
 
 TEST(Proof, AListenerThatSendsAProofBackIsFoundOut) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   std::thread mirror([&] {
     ASSERT_TRUE(readable_before(listening.get(), soon()));
     const Caller caller = accept_from(listening.get());
     const std::string greeting = hear(caller.fd, kGreetingBytes);
-    tell(caller.fd, greeting.substr(kProofMagic.size()));  // its own nonce
+    tell(caller.fd, greeting.substr(kGreetingBytes - kNonceBytes));  // its own nonce
     tell(caller.fd, kVerdictYes + hear(caller.fd, kClaimBytes).substr(4));
     hear(caller.fd, 1);
   });
@@ -191,7 +108,7 @@ TEST(Proof, AListenerThatSendsAProofBackIsFoundOut) {
 }
 
 TEST(Proof, AListenerThatIsSilentOrLeavesIsToldApart) {
-  const Fd listening = *listen_on(0, true);
+  const Fd listening = *listen_at("127.0.0.1");
   const Fd fd = *connect_to("127.0.0.1", port_of(listening.get()), soon());
   const auto late = prove(fd.get(), terms(), 7, steady_clock::now() + milliseconds(50));
   ASSERT_TRUE(late.ok());
@@ -203,18 +120,23 @@ TEST(Proof, AListenerThatIsSilentOrLeavesIsToldApart) {
   EXPECT_EQ(*closed, ProofEnd::kClosed);
 }
 
-TEST(Proof, IsOfBothNoncesBothRanksTheJobAndTheEnd) {
+TEST(Proof, IsOfAllThatIsSaidBeforeAndOfTheEnd) {
   const std::string a(kNonceBytes, 'a'), b(kNonceBytes, 'b');
-  const std::string proof = proof_of(terms(), true, 7, a, b);
+  const ProofOf us = ProofOf::kConnector;
+  const ProofTalk talk = talk_of(7, a, b);
+  const std::string proof = proof_of(terms(), us, talk);
   EXPECT_EQ(proof.size(), kProofBytes);
-  EXPECT_TRUE(same_proof(proof, proof_of(terms(), true, 7, a, b)));
+  EXPECT_TRUE(same_proof(proof, proof_of(terms(), us, talk)));
   const ProofTerms token = {kWrongToken, "test", 3}, job = {kJobToken, "tes", 3},
                    listener = {kJobToken, "test", 4};
+  ProofTalk with_tls = talk;
+  with_tls.tls = true;
   for (const std::string& other :
-       {proof_of(terms(), false, 7, a, b), proof_of(terms(), true, 8, a, b),
-        proof_of(terms(), true, 7, b, a), proof_of(terms(), true, 7, a, a),
-        proof_of(token, true, 7, a, b), proof_of(job, true, 7, a, b),
-        proof_of(listener, true, 7, a, b), proof.substr(1)}) {
+       {proof_of(terms(), ProofOf::kListener, talk),
+        proof_of(terms(), ProofOf::kOtherListener, talk), proof_of(terms(), us, talk_of(8, a, b)),
+        proof_of(terms(), us, talk_of(7, b, a)), proof_of(terms(), us, talk_of(7, a, a)),
+        proof_of(terms(), us, with_tls), proof_of(token, us, talk), proof_of(job, us, talk),
+        proof_of(listener, us, talk), tls_secret(terms(), talk), proof.substr(1)}) {
     EXPECT_FALSE(same_proof(proof, other));
   }
 }
@@ -223,13 +145,13 @@ TEST(Proof, IsOfBothNoncesBothRanksTheJobAndTheEnd) {
 TEST(Proof, IsTheHmacThatTheProtocolNames) {
   std::string hex;
   for (const char byte :
-       proof_of({"0123456789abcdef0123456789abcdef", "job", 2}, true, 1,
-                std::string(kNonceBytes, '\x11'), std::string(kNonceBytes, '\x22'))) {
+       proof_of({"0123456789abcdef0123456789abcdef", "job", 2}, ProofOf::kConnector,
+                talk_of(1, std::string(kNonceBytes, '\x11'), std::string(kNonceBytes, '\x22')))) {
     constexpr const char* kDigits = "0123456789abcdef";
     hex += kDigits[static_cast<unsigned char>(byte) >> 4];
     hex += kDigits[static_cast<unsigned char>(byte) & 15];
   }
-  EXPECT_EQ(hex, "99f0f2a480c0369a83e95ec30a2345d44ad7539f8d83f8d195fca165b4062b3d");
+  EXPECT_EQ(hex, "6f3643ebf7c0076bbc9a0a6c91c89b07949513dbbfecebc54f9e28297c58a9c5");
 }
 
 TEST(Tokens, OfFewerThan128BitsAreWeak) {
@@ -251,9 +173,9 @@ TEST(Gate, AReplayedProofIsRefused) {
   {
     const Fd fd = gate.connect();
     const std::string nonce = *random_bytes(kNonceBytes);
-    greeting = std::string(kProofMagic) + nonce;
+    greeting = greeting_of(false, nonce);
     tell(fd, greeting);
-    claim = claim_of(terms(), 7, nonce, hear(fd, kNonceBytes));
+    claim = claim_of(terms(), talk_of(7, nonce, hear(fd, kNonceBytes)));
     tell(fd, claim);
     EXPECT_EQ(hear(fd, kVerdictBytes)[0], kVerdictYes);
   }
@@ -269,7 +191,8 @@ TEST(Gate, WhoSpeaksAnotherProtocolHearsNothing) {
   ServingGate gate;
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x16\x03\x01\x02"),
-        std::string(1, '\0'), std::string(kProofMagic.substr(0, 12)) + "2\n"}) {
+        std::string(1, '\0'), std::string(kProofMagic.substr(0, 12)) + "1\n",
+        std::string(kProofMagic) + 'x' + std::string(kNonceBytes, 'n')}) {
     const Fd fd = gate.connect();
     tell(fd, words);
     EXPECT_EQ(hear(fd, 1), "");
@@ -278,7 +201,7 @@ TEST(Gate, WhoSpeaksAnotherProtocolHearsNothing) {
       gate.stop(),
       ElementsAre("refused a connection from 127.0.0.1: it does not speak the protocol of "
                   "a job's ranks",
-                  "refused 4 connections that did not prove the job token, from 1 address"));
+                  "refused 5 connections that did not prove the job token, from 1 address"));
 }
 
 TEST(Gate, WhoSaysNothingIsClosed) {

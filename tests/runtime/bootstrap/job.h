@@ -27,7 +27,7 @@ namespace agpcs {
 /// A job whose ranks are threads; each may change its options before it joins.
 class Job {
  public:
-  explicit Job(int size) : size_(size), listening_(*listen_on(0, true)) {
+  explicit Job(int size) : size_(size), listening_(*listen_at("127.0.0.1")) {
     port_ = port_of(listening_.get());
   }
   int port() const { return port_; }
@@ -38,7 +38,7 @@ class Job {
     options.size = size_;
     options.port = port_;
     options.listen_fd = rank == 0 ? listening_.release() : -1;
-    options.local_only = true;
+    options.one_machine = true;
     options.token = kJobToken;
     options.identity = "sha256:1";
     options.name = "host/" + std::to_string(rank);
@@ -85,7 +85,7 @@ inline Fd connect_here(int port) {
 /// A connection that has proved the token of `options` and then says `hello`.
 inline Fd half_rank_that_says(const BootstrapOptions& options, const Frame& hello) {
   Fd fd = connect_here(options.port);
-  const auto end = prove(fd.get(), bootstrap_terms(options.token), options.rank,
+  const auto end = prove(fd.get(), bootstrap_terms(options), options.rank,
                          std::chrono::steady_clock::now() + std::chrono::seconds(60));
   EXPECT_TRUE(end.ok() && *end == ProofEnd::kProved);
   say(fd, encode(hello));

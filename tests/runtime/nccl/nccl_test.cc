@@ -18,12 +18,11 @@ namespace {
 using testing::HasSubstr;
 
 std::unique_ptr<Bootstrap> alone() {
-  auto listening = listen_on(0, true);
+  auto listening = listen_at("127.0.0.1");
   EXPECT_TRUE(listening.ok()) << listening.status().message();
   BootstrapOptions options;
   options.port = port_of(listening->get());
   options.listen_fd = listening->release();
-  options.local_only = true;
   options.token = kJobToken;
   auto bootstrap = Bootstrap::join(options);
   EXPECT_TRUE(bootstrap.ok()) << bootstrap.status().message();

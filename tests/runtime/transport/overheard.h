@@ -21,13 +21,14 @@
 namespace agpcs {
 
 /// A bootstrap that forwards to another one.
-class Overheard final : public Bootstrap {
+class Overheard : public Bootstrap {
  public:
   using Heard = std::function<void(const std::string& key, const std::string& value)>;
   Overheard(Bootstrap& real, Heard heard, std::function<void(const std::string& key)> before_get)
       : real_(real), heard_(std::move(heard)), before_get_(std::move(before_get)) {}
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
+  bool tls() const override { return real_.tls(); }
   std::string local_address() const override { return real_.local_address(); }
   std::string key_for(const std::string& purpose) const override { return real_.key_for(purpose); }
   Status set(const std::string& key, const std::string& value) override {
@@ -59,8 +60,9 @@ class Overheard final : public Bootstrap {
 };
 
 /// Runs `body` as each of two ranks, whose rank 0 is at `address`.
-inline void run_two(const std::string& address, const std::function<void(Bootstrap&)>& body) {
-  auto listening = listen_on(0, false);
+inline void run_two(const std::string& address, const std::function<void(Bootstrap&)>& body,
+                    bool tls = false) {
+  auto listening = listen_at("");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get()), listen_fd = listening->release();
   std::vector<std::thread> threads;
@@ -73,6 +75,7 @@ inline void run_two(const std::string& address, const std::function<void(Bootstr
       options.port = port;
       options.listen_fd = rank == 0 ? listen_fd : -1;
       options.token = kJobToken;
+      options.tls = tls;
       auto bootstrap = Bootstrap::join(options);
       ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
       body(**bootstrap);

@@ -6,6 +6,7 @@
 #include "runtime/transport/tcp_peer.h"
 #include "tests/runtime/transport/overheard.h"
 #include "tests/support/ipv6.h"
+#include "tests/support/listeners.h"
 
 #include <agpcs/tcp.h>
 
@@ -24,10 +25,12 @@
 #include <mutex>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -35,8 +38,10 @@ namespace agpcs {
 namespace {
 
 using std::chrono::steady_clock;
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Pair;
 
 void tell(const Fd& fd, const std::string& bytes) {
   [[maybe_unused]] const auto sent = send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -56,12 +61,13 @@ std::string hear(const Fd& fd, std::size_t bytes, std::chrono::milliseconds limi
 /// The strangers that come to a rank's listener before the other rank does, and what they heard.
 class Crowd {
  public:
-  explicit Crowd(int port) : port_(port) {}
+  Crowd(int port, bool tls) : port_(port), tls_(tls) {}
 
   void come() {
     for (int i = 0; i < 10; ++i) {
       scan();
       say_garbage(i);
+      say_hello_of_tls();
       prove_with_a_guess();
       replay();
       hold();
@@ -84,7 +90,7 @@ class Crowd {
     return heard_;
   }
   /// How many connections were made, but for the flood.
-  static constexpr std::size_t kCame = 50;
+  static constexpr std::size_t kCame = 60;
 
  private:
   Fd connect() const { return *connect_to("127.0.0.1", port_, steady_clock::now() + kLongWait); }
@@ -96,24 +102,33 @@ class Crowd {
   }
   void prove_with_a_guess() {
     const Fd fd = connect();
-    const auto end = prove(fd.get(), {kWrongToken, "tcp/", 0}, 1, steady_clock::now() + kLongWait);
+    const auto end =
+        prove(fd.get(), {kWrongToken, "tcp/", 0, tls_}, 1, steady_clock::now() + kLongWait);
     EXPECT_TRUE(end.ok() && *end == ProofEnd::kRefused);
   }
   // Says again what it said to an earlier challenge.
   void replay() {
     const Fd fd = connect();
-    tell(fd, std::string(kProofMagic) + std::string(kNonceBytes, 'n'));
+    const std::string own(kNonceBytes, 'n');
+    tell(fd, greeting_of(tls_, own));
     const std::string nonce = hear(fd, kNonceBytes);
     EXPECT_EQ(nonce.size(), kNonceBytes);
     if (overheard_.empty()) {
-      overheard_ = claim_of({kJobToken, "tcp/", 0}, 1, std::string(kNonceBytes, 'n'), nonce);
+      overheard_ = claim_of({kJobToken, "tcp/", 0, tls_}, {1, tls_, own, nonce});
     }
     tell(fd, overheard_);
     EXPECT_EQ(hear(fd, 4096), kVerdictNo + std::string(kProofBytes, '\0'));
   }
+  void say_hello_of_tls() {
+    const Fd fd = connect();
+    const auto tls = Tls::begin(fd.get(), TlsEnd::kConnector, std::string(kProofBytes, 's'));
+    EXPECT_EQ((*tls)->shake_hands(), Tls::Step::kWaits);
+    heard_ += hear(fd, 4096);
+  }
   void hold() { held_.push_back(connect()); }
 
   const int port_;
+  const bool tls_;
   std::string heard_, overheard_;
   std::vector<Fd> held_;
   std::atomic<bool> over_{false};
@@ -121,49 +136,57 @@ class Crowd {
 };
 
 /// Runs two ranks whose listeners strangers meet first, and returns what the ranks said of them.
-std::vector<std::string> run_among_strangers(const std::function<void(Transport&)>& body) {
+std::vector<std::string> run_among_strangers(bool tls,
+                                             const std::function<void(Transport&)>& body) {
   std::array<std::promise<int>, 2> ports;
   std::mutex mutex;
   std::vector<std::string> said;
-  run_two("127.0.0.1", [&](Bootstrap& real) {
-    std::optional<Crowd> crowd;
-    Overheard bootstrap(
-        real,
-        [&](const std::string& key, const std::string& value) {  // the listener is open
-          if (key != "tcp/" + std::to_string(real.rank()) || real.rank() != 0) return;
-          int port = 0;
-          std::from_chars(value.data(), value.data() + value.size(), port);
-          ports[0].set_value(port);
-        },
-        [&](const std::string& key) {
-          if (key != "tcp/0") return;  // rank 1 is about to connect
-          crowd.emplace(ports[0].get_future().get());
-          crowd->come();
-          crowd->flood();
-        });
-    TcpOptions options;
-    options.on_refused = [&](const std::string& line) {
-      const std::lock_guard lock(mutex);
-      said.push_back(line);
-    };
-    auto transport = connect_tcp(bootstrap, options);
-    EXPECT_TRUE(transport.ok()) << transport.status().message();
-    if (crowd) {
-      EXPECT_EQ(crowd->leave(), "") << "strangers heard something";
-    }
-    if (transport.ok()) body(**transport);
-  });
+  run_two(
+      "127.0.0.1",
+      [&](Bootstrap& real) {
+        std::optional<Crowd> crowd;
+        Overheard bootstrap(
+            real,
+            [&](const std::string& key, const std::string& value) {  // the listener is open
+              if (key != "tcp/" + std::to_string(real.rank()) || real.rank() != 0) return;
+              int port = 0;
+              std::from_chars(value.data(), value.data() + value.size(), port);
+              ports[0].set_value(port);
+            },
+            [&](const std::string& key) {
+              if (key != "tcp/0") return;  // rank 1 is about to connect
+              crowd.emplace(ports[0].get_future().get(), tls);
+              crowd->come();
+              crowd->flood();
+            });
+        TcpOptions options;
+        options.on_refused = [&](const std::string& line) {
+          const std::lock_guard lock(mutex);
+          said.push_back(line);
+        };
+        auto transport = connect_tcp(bootstrap, options);
+        EXPECT_TRUE(transport.ok()) << transport.status().message();
+        if (crowd) {
+          EXPECT_EQ(crowd->leave(), "") << "strangers heard something";
+        }
+        if (transport.ok()) body(**transport);
+      },
+      tls);
   return said;
 }
 
-TEST(TcpStrangers, ComeFirstAndKeepNoRankOut) {
-  const auto said = run_among_strangers(exchange_numbers);
+class TcpStrangersFirst : public testing::TestWithParam<bool> {};
+
+TEST_P(TcpStrangersFirst, KeepNoRankOut) {
+  const auto said = run_among_strangers(GetParam(), exchange_numbers);
   ASSERT_EQ(said.size(), 2U);
   EXPECT_THAT(said[0], testing::StartsWith("refused a connection from 127.0.0.1: it "));
   EXPECT_THAT(said[1], testing::ContainsRegex("^refused [0-9]+ connections that did not prove the "
                                               "job token, from 1 address$"));
   EXPECT_GE(std::stoul(said[1].substr(8)), Crowd::kCame - 10);  // those that hold may not count yet
 }
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutTls, TcpStrangersFirst, testing::Bool());
 
 TEST(TcpStrangers, FindNoListenerOnceRanksAreConnected) {
   std::atomic<int> port{0};
@@ -187,7 +210,7 @@ TEST(TcpStrangers, FindNoListenerOnceRanksAreConnected) {
 }
 
 TEST(TcpStrangers, AListenerThatIsNoRankIsNamed) {
-  Gate stranger(*listen_on(0, true), {kWrongToken, "tcp/", 0}, {});
+  Gate stranger(*listen_at("127.0.0.1"), {kWrongToken, "tcp/", 0}, {});
   std::vector<pollfd> fds;
   stranger.watch(fds);
   const std::string place = std::to_string(port_of(fds[0].fd));
@@ -212,7 +235,7 @@ TEST(TcpStrangers, AListenerThatIsNoRankIsNamed) {
         "rank 1 at 127.0.0.1 cannot connect with the other ranks: rank 0 at 127.0.0.1:" + place +
             ": what listens there does not know the job token: it is no rank of this job\n"
             "  hint: every rank must be reachable by the address it gives out; choose another "
-            "with --address");
+            "with --address, and with --bind where it listens, if that is at another one");
     EXPECT_TRUE(real.barrier("end", kLongWait).ok());
   });
   over = true;
@@ -245,9 +268,61 @@ TEST(TcpConnect, AddressesThatOthersCannotUseAreRefused) {
                 "rank " + std::to_string(bootstrap.rank()) + " at " + address +
                     " cannot connect with the other ranks: " + why +
                     "\n  hint: every rank must be reachable by the address it gives out; choose "
-                    "another with --address");
+                    "another with --address, and with --bind where it listens, if that is at "
+                    "another one");
     });
   }
+}
+
+/// What rank 0 tells the others of its place, but for the port, and what the process listens at
+/// while its ranks connect, but for the service.
+std::pair<std::string, std::set<std::string>> places_of(const TcpOptions& options) {
+  std::string told;
+  std::set<std::string> listeners;
+  run_two("127.0.0.1", [&](Bootstrap& real) {
+    Overheard bootstrap(
+        real,
+        [&](const std::string& key, const std::string& value) {
+          if (key != "tcp/0") return;
+          told = value.substr(value.find(' ') + 1);
+          const std::string port = value.substr(0, value.find(' '));
+          for (const std::string& at : listeners_of(getpid())) {
+            if (at.substr(at.find(' ') + 1) == port) listeners.insert(at.substr(0, at.find(' ')));
+          }
+        },
+        [](const std::string& /*key*/) {});
+    auto transport = connect_tcp(bootstrap, options);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    exchange_numbers(**transport);
+  });
+  return {told, listeners};
+}
+
+TEST(TcpListeners, AreAtTheAddressThatIsGivenOut) {
+  TcpOptions options;
+  EXPECT_THAT(places_of(options), Pair("127.0.0.1", ElementsAre("127.0.0.1")));
+  options.address = "127.0.0.9";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.9", ElementsAre("127.0.0.9")));
+}
+
+TEST(TcpListeners, AreAtBindWhichIsGivenOutWithoutAnAddress) {
+  TcpOptions options;
+  options.bind = "127.0.0.9";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.9", ElementsAre("127.0.0.9")));
+  options.bind = "0.0.0.0";
+  EXPECT_THAT(places_of(options), Pair("127.0.0.1", ElementsAre("0.0.0.0")));
+  options.address = "127.0.0.8";  // as behind a translation of addresses
+  EXPECT_THAT(places_of(options), Pair("127.0.0.8", ElementsAre("0.0.0.0")));
+}
+
+TEST(TcpListeners, AreNotMadeAtABindOfAnotherMachine) {
+  run_two("127.0.0.1", [](Bootstrap& bootstrap) {
+    TcpOptions options;
+    options.bind = "198.51.100.7";
+    EXPECT_THAT(connect_tcp(bootstrap, options).status().message(),
+                testing::StartsWith("'198.51.100.7' is neither an interface nor an address of this "
+                                    "machine, which has "));
+  });
 }
 
 TEST(TcpIpv6, RanksExchangeMessages) {

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has strangers come to the listeners of jobs, and says whether they did harm.
 
-    tests/system/faults/strangers.py BIN_DIR [--attempts 1000] [--seed 1] [--transport tcp]
+    tests/system/faults/strangers.py BIN_DIR [--attempts 1000] [--seed 1] [--transport tcp] [--tls]
 
 A job has three ranks, started one by one with torchrun's variables. Strangers come to rank 0's bootstrap service before the
 other ranks do, and while the job trains; and to rank 0's own listener before the last rank, which the script stops (SIGSTOP)
-meanwhile. They scan, say garbage, guess a token, replay a proof of another connection, hold a
+meanwhile. They scan, say garbage, begin TLS, guess a token, replay a proof of another connection, hold a
 connection, and flood. Each job has to end by itself with the losses of a job without strangers, and a stranger may hear a
 nonce and a refusal, and nothing else. Prints a line for each kind, and what went wrong; exit code 1 if anything did.
 """
@@ -21,6 +21,7 @@ import pathlib
 import random
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -28,7 +29,8 @@ import time
 from chaos import Failure, Job, Work, check, cluster_of_cores, kill_all, losses_of, token_of, wait_until
 
 RANKS, STEPS = 3, 40
-MAGIC, NONCE, PROOF = b"agpcs-proof-1\n", 32, 32
+MAGIC, NONCE, PROOF = b"agpcs-proof-2\n", 32, 32
+PLAIN, TLS = b"p", b"t"  # what a greeting asks for
 REFUSAL = b"n" + bytes(PROOF)
 PATIENCE = 60  # seconds for a job
 PATIENT = {"--stall-limit": "30", "--timeout": "60"}  # a rank is stopped for a while, and that is no fault
@@ -36,9 +38,9 @@ FLOOD = 200    # connections
 COUNT = 24     # strangers that come to one listener at a time
 
 
-def claim(token, plane, nonce, challenge, rank=1, listener=0):
+def claim(token, plane, mode, nonce, challenge, rank=1, listener=0):
     """What a rank answers to `challenge`."""
-    text = MAGIC + b"c" + rank.to_bytes(4, "little") + listener.to_bytes(4, "little") + nonce + challenge + plane
+    text = MAGIC + b"c" + mode + rank.to_bytes(4, "little") + listener.to_bytes(4, "little") + nonce + challenge + plane
     return rank.to_bytes(4, "little") + hmac.new(token.encode(), text, hashlib.sha256).digest()
 
 
@@ -58,11 +60,12 @@ def hear(connection, seconds=10):
 class Strangers:
     """Those that come to one job. Counts attempts by (listener, kind), and keeps what was heard that nobody may hear."""
 
-    def __init__(self, token, rng):
-        self.token, self.rng = token, rng
+    def __init__(self, token, rng, mode):
+        self.token, self.rng, self.mode = token, rng, mode
+        self.greeting = MAGIC + mode + b"n" * NONCE
         self.attempts, self.leaks, self.held = collections.Counter(), [], []
-        self.kinds = {"scan": self.scan, "garbage": self.garbage, "guess": self.guess, "replay": self.replay,
-                      "hold": self.hold, "flood": self.flood}
+        self.kinds = {"scan": self.scan, "garbage": self.garbage, "tls": self.tls, "guess": self.guess,
+                      "replay": self.replay, "hold": self.hold, "flood": self.flood}
 
     def come(self, listener, port, count):
         """Strangers of all kinds in turn. Returns early where the listener is gone."""
@@ -91,9 +94,18 @@ class Strangers:
             connection.sendall(self.rng.choice([b"GET / HTTP/1.1\r\n\r\n", self.rng.randbytes(300), MAGIC[:5] + b"\0" * 99]))
             self.judge("garbage", hear(connection), {b""})
 
+    def tls(self, port):
+        """A hello of TLS, as of a scanner or a browser."""
+        with self.connect(port) as connection:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            with contextlib.suppress(ssl.SSLWantReadError):
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(incoming, outgoing, server_hostname="rank").do_handshake()
+            connection.sendall(outgoing.read())
+            self.judge("tls", hear(connection), {b""})
+
     def answer(self, kind, port, answer):
         with self.connect(port) as connection:
-            connection.sendall(MAGIC + b"n" * NONCE)
+            connection.sendall(self.greeting)
             connection.settimeout(10)
             challenge = b""
             while len(challenge) < NONCE:
@@ -106,16 +118,16 @@ class Strangers:
 
     def guess(self, port):
         token = f"{self.rng.getrandbits(128):032x}"
-        self.answer("guess", port, lambda challenge: claim(token, b"bootstrap", b"n" * NONCE, challenge))
+        self.answer("guess", port, lambda challenge: claim(token, b"bootstrap", self.mode, b"n" * NONCE, challenge))
 
     def replay(self, port):
         """A proof that was right once, for the challenge of another connection."""
-        old = claim(self.token, b"bootstrap", b"n" * NONCE, b"o" * NONCE)
+        old = claim(self.token, b"bootstrap", self.mode, b"n" * NONCE, b"o" * NONCE)
         self.answer("replay", port, lambda challenge: old)
 
     def hold(self, port):
         connection = self.connect(port)
-        connection.sendall(self.rng.choice([b"", MAGIC, MAGIC + b"n" * NONCE]))
+        connection.sendall(self.rng.choice([b"", MAGIC, self.greeting]))
         self.held.append(connection)
 
     def flood(self, port):
@@ -203,12 +215,12 @@ def attack_mesh(job, strangers, before, count):
         os.kill(job.processes[last].pid, signal.SIGCONT)
 
 
-def run_job(work, folder, number, count, rng):
+def run_job(work, folder, number, count, rng, mode):
     """One job, and the strangers that came to it. Returns them, and what went wrong."""
     trial = f"strangers-{os.getpid()}-{number}"
     before = set(listening())
     job = GuardedJob(work, trial, folder / str(number))
-    strangers = Strangers(token_of(trial), rng)
+    strangers = Strangers(token_of(trial), rng, mode)
     try:
         wait_until(lambda: job.processes[0].poll() is not None or answers(job.port), "bootstrap service", job.errors)
         strangers.come("the bootstrap's", job.port, count)
@@ -242,16 +254,17 @@ def main():
     parser.add_argument("--attempts", type=int, default=1000, help="at least so many")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp", help="gloo: to see what comes of listeners without a proof")
+    parser.add_argument("--tls", action="store_true", help="jobs that are encrypted")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agpcs-strangers-"))
     cluster = folder / "three.yaml"
     cluster.write_text(cluster_of_cores("three", RANKS, 48))
     work = Work(options.bin_dir.resolve(), folder, cluster, STEPS, STEPS, replans=False, size=RANKS)
-    work.options += ["--transport", options.transport]
+    work.options += ["--transport", options.transport] + ["--tls"] * options.tls
     attempts, harmed, jobs = collections.Counter(), [], 0
     while sum(attempts.values()) < options.attempts and len(harmed) < 5:
-        strangers, failure = run_job(work, folder, jobs, COUNT, rng)
+        strangers, failure = run_job(work, folder, jobs, COUNT, rng, TLS if options.tls else PLAIN)
         jobs += 1
         attempts += strangers.attempts
         harmed += [failure] * (failure is not None)

@@ -136,7 +136,7 @@ TEST_F(ClusterProcess, ExitsWith1ForImplausibleAnd2ForUsage) {
 
 /// Returns a port that is free, for rank 0 to take.
 std::string free_port() {
-  const Result<Fd> listening = listen_on(0, true);
+  const Result<Fd> listening = listen_at("127.0.0.1");
   EXPECT_TRUE(listening.ok());
   return listening.ok() ? std::to_string(port_of(listening->get())) : "";
 }

@@ -283,7 +283,7 @@ TEST_F(ProfileCommand, WrongFilesAreRefused) {
 }
 
 TEST_F(ProfileCommand, TheWrongNumberOfRanksIsRefused) {
-  const int port = port_of(listen_on(0, true)->get());
+  const int port = port_of(listen_at("127.0.0.1")->get());
   Process process({kProfile, kModel, "--cluster", kCluster, "-o", path("p.yaml")},
                   {{"RANK", "0"},
                    {"WORLD_SIZE", "3"},

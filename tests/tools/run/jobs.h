@@ -59,7 +59,7 @@ class RunJobs : public testing::Test {
   int free_port() {
     for (int port = 20000; port < 32768; port += 2) {
       if (!claim(port)) continue;
-      if (listen_on(port, false).ok() && listen_on(port + 1, false).ok()) return port;
+      if (listen_at("", port).ok() && listen_at("", port + 1).ok()) return port;
     }
     ADD_FAILURE() << "no port is free";
     return 0;

@@ -105,7 +105,7 @@ class RunKeepers : public RunJobs {
   }
   /// That the port of the job, and the one after, are free again.
   void expect_free_ports() const {
-    for (const int port : {port_, port_ + 1}) EXPECT_TRUE(listen_on(port, false).ok()) << port;
+    for (const int port : {port_, port_ + 1}) EXPECT_TRUE(listen_at("", port).ok()) << port;
   }
   /// That the job's losses, of all generations, are those of a job that nothing happened to.
   void expect_losses(const std::string& output) {

@@ -15,8 +15,7 @@ namespace {
 
 std::unique_ptr<Bootstrap> job_of_one() {
   BootstrapOptions options;
-  options.listen_fd = listen_on(0, true)->release();
-  options.local_only = true;
+  options.listen_fd = listen_at("127.0.0.1")->release();
   options.token = kJobToken;
   auto joined = Bootstrap::join(options);
   EXPECT_TRUE(joined.ok()) << joined.status().message();

@@ -52,6 +52,31 @@ Variables torchrun() {
           {"AGPCS_JOB_TOKEN", kJobToken}};
 }
 
+std::optional<bool> one_machine(const Variables& variables) {
+  const auto place = place_in(variables);
+  EXPECT_TRUE(place.ok() && place->has_value());
+  return (*place)->one_machine;
+}
+
+TEST(RankPlace, KnowsWhetherAllRanksAreOnOneMachineIfTheLauncherSaysSo) {
+  Variables variables = torchrun();
+  EXPECT_EQ(one_machine(variables), false);
+  variables["LOCAL_WORLD_SIZE"] = "4";
+  EXPECT_EQ(one_machine(variables), true);
+  variables.erase("LOCAL_WORLD_SIZE");
+  EXPECT_EQ(one_machine(variables), std::nullopt);
+  Variables slurm = {{"SLURM_PROCID", "1"},
+                     {"SLURM_NTASKS", "4"},
+                     {"SLURM_STEP_NODELIST", "n1"},
+                     {"SLURM_JOB_ID", "7"},
+                     {"AGPCS_JOB_TOKEN", kJobToken}};
+  EXPECT_EQ(one_machine(slurm), std::nullopt);
+  slurm["SLURM_STEP_NUM_NODES"] = "1";
+  EXPECT_EQ(one_machine(slurm), true);
+  slurm["SLURM_STEP_NUM_NODES"] = "2";
+  EXPECT_EQ(one_machine(slurm), false);
+}
+
 TEST(RankPlace, IsNoneWithoutALauncher) { EXPECT_EQ(text({{"HOME", "/"}}), "none"); }
 
 TEST(RankPlace, ReadsTorchrun) {

@@ -91,7 +91,8 @@ Status run_elastic(const Plan& plan, const RunOptions& options, Console console)
   while (true) {
     const std::vector<std::string> names = rank_names(running.plan);
     std::vector<int> lost;
-    const Status status = run_local(names, "agpcs-run", of_ranks.arguments(), seats, &lost);
+    const Status status =
+        run_local(names, "agpcs-run", of_ranks.arguments(), options.bind, seats, &lost);
     if (status.ok() || lost.empty() || lost.size() == names.size()) return status;
     // Plan on a separate thread: planning lowers its thread's priority, which new ranks would
     // inherit.

@@ -2,6 +2,7 @@
 #include "tools/run/keeper/keeper.h"
 
 #include "ir/plan/lookup.h"
+#include "runtime/bootstrap/listen_place.h"
 #include "tools/run/keeper/head.h"
 #include "tools/run/rank.h"
 #include "tools/run/replan.h"
@@ -103,7 +104,7 @@ class Keeper {
   void watch_rank();
   void take(const Result<BootstrapEvent>& event);
   void obey(const KeeperMessage& order);
-  ReadyReport place_to_serve() const;
+  Result<ReadyReport> place_to_serve();
   void look(const LookOrder& order);
   Status sees_all(const LookOrder& order) const;
   Status start_rank(const StartOrder& order);
@@ -147,9 +148,13 @@ Status Keeper::run() {
 // Joins the other keepers. Until they have met, a signal ends this one at once.
 Status Keeper::meet() {
   AGPCS_RETURN_IF_ERROR(signals_.watch());
-  AGPCS_TRY(listening_, listen_on(place_.rank == 0 ? place_.port : 0, false));
   BootstrapOptions meeting =
       bootstrap_options(options_, place_, device_, digest_of(print_plan(plan_)));
+  if (place_.rank == 0) {  // who warns of the place is the keepers' own service
+    AGPCS_TRY(const ListenPlace at,
+              place_of_service(meeting.bind, meeting.address, meeting.one_machine));
+    AGPCS_TRY(listening_, listen_at(at.address, place_.port));
+  }
   meeting.port = keepers_port(place_.port);
   meeting.outlives_ranks = true;
   Result<std::unique_ptr<Bootstrap>> joined = internal_error("did not join");
@@ -233,19 +238,29 @@ void Keeper::obey(const KeeperMessage& order) {
   }
 }
 
-ReadyReport Keeper::place_to_serve() const {
-  const std::string here =
-      options_.address.empty() ? bootstrap_->local_address() : options_.address;
-  return {place_.rank == 0 ? place_.address : here, port_of(listening_.get())};
+Result<ReadyReport> Keeper::place_to_serve() {
+  if (place_.rank == 0) return ReadyReport{place_.address, place_.port};
+  std::string here = options_.address.empty() ? bootstrap_->local_address() : options_.address;
+  std::string place = here;
+  if (!options_.bind.empty()) {
+    AGPCS_TRY(place, address_of_bind(options_.bind, here));
+    if (options_.address.empty() && !is_every_address(place)) here = place;
+  }
+  AGPCS_TRY(listening_, listen_at(place));
+  return ReadyReport{std::move(here), port_of(listening_.get())};
 }
 
 // Checks that this keeper sees --save. Any rank may become rank 0, which plans and goes on from
 // what another rank saved.
 void Keeper::look(const LookOrder& order) {
-  const Status seen = sees_all(order);
-  if (seen.ok()) return say(place_to_serve());
+  const auto ready = [&]() -> Result<ReadyReport> {
+    AGPCS_RETURN_IF_ERROR(sees_all(order));
+    return place_to_serve();
+  }();
+  if (ready.ok()) return say(*ready);
+  const Status& why = ready.status();
   say(BrokenReport{
-      {seen.code(), fmt::format("{}: {}", rank_name(place_.rank, device_), seen.message())}});
+      {why.code(), fmt::format("{}: {}", rank_name(place_.rank, device_), why.message())}});
 }
 
 Status Keeper::sees_all(const LookOrder& order) const {

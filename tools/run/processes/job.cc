@@ -2,6 +2,8 @@
 #include "tools/run/processes/job.h"
 
 #include "ir/base/named.h"
+#include "runtime/bootstrap/listen_place.h"
+#include "runtime/bootstrap/socket.h"
 #include "tools/run/processes/last_resort.h"
 #include "tools/run/processes/rank_process.h"
 
@@ -89,7 +91,9 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.address = place.address;
   bootstrap.port = place.port;
   bootstrap.listen_fd = place.rank == 0 ? place.listen_fd : -1;
-  bootstrap.local_only = place.local();
+  bootstrap.bind = options.bind;
+  bootstrap.tls = options.tls;
+  bootstrap.one_machine = place.one_machine;
   bootstrap.token = place.token.empty() ? "one rank needs no secret" : place.token;
   bootstrap.identity = identity;
   bootstrap.agreed = options.agreed;
@@ -97,7 +101,7 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.name = device;
   if (!place.local()) bootstrap.host = host_beside(device);
   bootstrap.stall_limit = milliseconds_of(options.stall_limit);
-  bootstrap.on_refused = warn;
+  bootstrap.on_warning = warn;
   bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
   return bootstrap;
 }
@@ -163,6 +167,7 @@ Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOption
   if (options.transport == TransportKind::kTcp) {
     TcpOptions tcp;
     tcp.address = options.address;
+    tcp.bind = options.bind;
     tcp.check_messages = options.check_messages;
     tcp.on_refused = warn;
     return connect_tcp(bootstrap, tcp);
@@ -171,6 +176,10 @@ Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOption
   if (options.transport == TransportKind::kGloo) {
     GlooOptions gloo;
     gloo.address = options.address;
+    if (!options.bind.empty() && options.address.empty()) {  // Gloo listens where it is reached
+      AGPCS_TRY(gloo.address, address_of_bind(options.bind, bootstrap.local_address()));
+      if (is_every_address(gloo.address)) gloo.address.clear();
+    }
     gloo.check_messages = options.check_messages;
     return connect_gloo(bootstrap, gloo);
   }
@@ -205,6 +214,23 @@ std::string not_positive(const std::string& text) {
               : fmt::format("'{}' is not a number above 0 and up to 1000000000", text);
 }
 
+std::string objection_to_transport(const JobOptions& options) {
+  const bool gloo = options.transport == TransportKind::kGloo;
+  if (gloo && !options.bind.empty() && !options.address.empty()) {
+    return "--transport gloo listens at --address: it takes no --bind beside it";
+  }
+  if (options.tls && gloo) return "--tls needs --transport tcp: Gloo's connections know no TLS";
+  if (options.tls && options.transport == TransportKind::kNccl) {
+    return "--tls needs --transport tcp: NCCL's own sockets encrypt nothing";
+  }
+  return {};
+}
+
+// Returns why this machine cannot listen at `bind`; empty if it can.
+std::string not_here(const std::string& bind) {
+  return address_of_bind(bind, {}).status().message();
+}
+
 void add_job_options(CLI::App& app, JobOptions& options) {
   const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_option("--timeout", options.timeout, "seconds that one instruction may wait")
@@ -216,6 +242,10 @@ void add_job_options(CLI::App& app, JobOptions& options) {
       ->check(positive);
   app.add_option("--address", options.address,
                  "address by which the other ranks reach this one; default: found out");
+  app.add_option("--bind", options.bind,
+                 "interface or address to listen at; default: the address that the job uses")
+      ->check(CLI::Validator([](const std::string& bind) { return not_here(bind); }, "BIND"));
+  app.add_flag("--tls", options.tls, "tcp: encrypt all connections of the job, by TLS 1.3");
 }
 
 }  // namespace agpcs

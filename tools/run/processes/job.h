@@ -33,6 +33,8 @@ struct JobOptions {
   double timeout = 300;    ///< seconds
   double stall_limit = 6;  ///< seconds
   std::string address;  ///< address by which the others reach this rank; empty: found automatically
+  std::string bind;     ///< interface or address to listen at; empty: the one that the job uses
+  bool tls = false;     ///< encrypt all connections of the job
   bool check_messages = false;
   GivenOptions given;  ///< as the user gave them, for the processes that this one starts
   /// Options that must be equal on every rank: name and value.
@@ -42,8 +44,11 @@ struct JobOptions {
 std::string not_positive(const std::string& text);
 /// Adds --transport; `threads`: with the transports whose ranks are threads of one process.
 void add_transport_option(CLI::App& app, TransportKind& transport, bool threads);
-/// Adds --timeout, --stall-limit and --address.
+/// Adds --timeout, --stall-limit, --address, --bind and --tls.
 void add_job_options(CLI::App& app, JobOptions& options);
+
+/// Returns what is wrong with these options beside --transport, or an empty text.
+std::string objection_to_transport(const JobOptions& options);
 
 /// Returns "rank 1 (volta/1)".
 std::string rank_name(int rank, std::string_view device);

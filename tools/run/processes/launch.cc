@@ -25,13 +25,14 @@ struct Launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
+  const char* machines;
 };
 
 constexpr Launcher kLaunchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_NUM_NODES"},
 };
 
 // Reads a whole number within [0, most]. If the variable is not set, returns `otherwise`, or an
@@ -77,6 +78,17 @@ Result<std::string> address_of_rank_0(const Environment& environment, const Rank
       "  hint: set it to the address of rank 0's machine, the same on every rank");
 }
 
+// Returns whether all ranks are on this machine, if the launcher says so.
+Result<std::optional<bool>> one_machine(const Environment& environment, const Launcher& launcher,
+                                        const RankPlace& place) {
+  if (launcher.local_size != nullptr && environment(launcher.local_size)) {
+    return std::optional(place.local_size == place.size);
+  }
+  if (launcher.machines == nullptr || !environment(launcher.machines)) return std::optional<bool>();
+  AGPCS_TRY(const int machines, number(environment, launcher.machines, 1 << 20, -1));
+  return std::optional(machines == 1);
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -110,6 +122,7 @@ Result<std::optional<RankPlace>> rank_place(const Environment& environment) {
       return usage(fmt::format("{} is {}, but {} is {}", launcher.rank, place.rank, launcher.size,
                                place.size));
     }
+    AGPCS_TRY(place.one_machine, one_machine(environment, launcher, place));
     AGPCS_TRY(place.address, address_of_rank_0(environment, place));
     AGPCS_TRY(place.port, port_of_rank_0(environment));
     AGPCS_TRY(place.listen_fd, number(environment, "AGPCS_LISTEN_FD", kMost, 0));

@@ -17,12 +17,13 @@ Environment process_environment();
 struct RankPlace {
   std::string launcher;  ///< "torchrun", "Open MPI", "Slurm", "--local"
   int rank = 0, size = 1, local_rank = 0;
-  int local_size = 1;   ///< ranks on this machine; 1 if unknown
-  std::string address;  ///< address of rank 0
-  int port = 0;         ///< port of rank 0's bootstrap service
-  std::string token;    ///< the job's secret
-  int listen_fd = -1;   ///< rank 0 with a starter: the service's socket, which listens already
-  int report_fd = -1;   ///< rank with a starter: the pipe that its last word is written to
+  int local_size = 1;               ///< ranks on this machine; 1 if unknown
+  std::optional<bool> one_machine;  ///< whether all ranks are on this machine; empty if unknown
+  std::string address;              ///< address of rank 0
+  int port = 0;                     ///< port of rank 0's bootstrap service
+  std::string token;                ///< the job's secret
+  int listen_fd = -1;  ///< rank 0 with a starter: the service's socket, which listens already
+  int report_fd = -1;  ///< rank with a starter: the pipe that its last word is written to
   /// Tells whether a process of this program (--local or --elastic) watches over the rank and
   /// handles Ctrl-C.
   bool has_starter() const { return report_fd >= 0; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/processes/local.h"
 
+#include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "tools/run/processes/rank_process.h"
@@ -23,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 class LocalRanks {
  public:
   Status start(const std::vector<std::string>& names, const std::string& command,
-               const std::vector<std::string>& args, const std::vector<int>& local_ranks);
+               const std::vector<std::string>& args, const std::string& bind,
+               const std::vector<int>& local_ranks);
   /// Waits until all have ended.
   void wait();
   std::vector<RankEnd> ends() const;
@@ -40,10 +42,12 @@ class LocalRanks {
 };
 
 Status LocalRanks::start(const std::vector<std::string>& names, const std::string& command,
-                         const std::vector<std::string>& args,
+                         const std::vector<std::string>& args, const std::string& bind,
                          const std::vector<int>& local_ranks) {
+  const std::string loopback = "127.0.0.1";
   AGPCS_TRY(const std::string token, random_token());
-  AGPCS_TRY(listening_, listen_on(0, true));
+  AGPCS_TRY(const std::string place, address_of_bind(bind.empty() ? loopback : bind, loopback));
+  AGPCS_TRY(listening_, listen_at(place));
   AGPCS_RETURN_IF_ERROR(signals_.watch());
   std::vector<std::string> argv{command};
   argv.insert(argv.end(), args.begin(), args.end());
@@ -51,14 +55,15 @@ Status LocalRanks::start(const std::vector<std::string>& names, const std::strin
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string rank = std::to_string(i);
     const std::string local_rank = local_ranks.empty() ? rank : std::to_string(local_ranks[i]);
-    const EnvironmentVariables variables{{"RANK", rank},
-                                         {"WORLD_SIZE", size},
-                                         {"LOCAL_RANK", local_rank},
-                                         {"LOCAL_WORLD_SIZE", size},
-                                         {"MASTER_ADDR", "127.0.0.1"},
-                                         {"AGPCS_PORT", std::to_string(port_of(listening_.get()))},
-                                         {"AGPCS_JOB_TOKEN", token},
-                                         {"AGPCS_LAUNCHER", "--local"}};
+    const EnvironmentVariables variables{
+        {"RANK", rank},
+        {"WORLD_SIZE", size},
+        {"LOCAL_RANK", local_rank},
+        {"LOCAL_WORLD_SIZE", size},
+        {"MASTER_ADDR", is_every_address(place) ? loopback : place},
+        {"AGPCS_PORT", std::to_string(port_of(listening_.get()))},
+        {"AGPCS_JOB_TOKEN", token},
+        {"AGPCS_LAUNCHER", "--local"}};
     AGPCS_RETURN_IF_ERROR(ranks_.emplace_back(names[i]).start(
         argv, variables, i == 0 ? listening_.get() : -1, signals_.old_mask()));
   }
@@ -110,10 +115,10 @@ std::vector<RankEnd> LocalRanks::ends() const {
 }  // namespace
 
 Status run_local(const std::vector<std::string>& names, const std::string& command,
-                 const std::vector<std::string>& args, const std::vector<int>& local_ranks,
-                 std::vector<int>* lost) {
+                 const std::vector<std::string>& args, const std::string& bind,
+                 const std::vector<int>& local_ranks, std::vector<int>* lost) {
   LocalRanks ranks;
-  AGPCS_RETURN_IF_ERROR(ranks.start(names, command, args, local_ranks));
+  AGPCS_RETURN_IF_ERROR(ranks.start(names, command, args, bind, local_ranks));
   ranks.wait();
   const std::vector<RankEnd> ends = ranks.ends();
   if (lost != nullptr && ranks.signal() == 0) *lost = lost_ranks(ends);

@@ -11,8 +11,8 @@
 namespace agpcs {
 
 /// Starts this program as `command` once for each rank of `names` ("rank 1 (volta/1)"), with
-/// `args`, and waits for all. LOCAL_RANK is the rank's entry in `local_ranks`, or the rank itself
-/// if that list is empty.
+/// `args`, and waits for all. Rank 0 listens at `bind`, or at 127.0.0.1 if that is empty.
+/// LOCAL_RANK is the rank's entry in `local_ranks`, or the rank itself if that list is empty.
 ///
 /// When a rank fails, the others get a few seconds to stop by themselves; then they are killed.
 /// SIGINT, SIGTERM and SIGHUP, unless ignored, ask all ranks to stop (SIGTERM); a second request
@@ -22,8 +22,8 @@ namespace agpcs {
 /// if the ranks stopped on request. `lost`, if given, gets the ranks that were killed or no longer
 /// answered; ranks that failed by themselves or only heard of a failure are not among them.
 Status run_local(const std::vector<std::string>& names, const std::string& command,
-                 const std::vector<std::string>& args, const std::vector<int>& local_ranks = {},
-                 std::vector<int>* lost = nullptr);
+                 const std::vector<std::string>& args, const std::string& bind,
+                 const std::vector<int>& local_ranks = {}, std::vector<int>* lost = nullptr);
 
 /// Checks that each rank that `option` ("--local") starts can read `path`, a `noun` ("plan").
 /// Returns kUsage for standard input and for a pipe: only one process can read them, once.
