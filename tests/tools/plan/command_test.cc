@@ -309,6 +309,35 @@ TEST(Views, SayWhatIsInFlightWhereItIsNotTheTextbooks) {
   EXPECT_NE(text.find("  program s0: in-flight 2 -> 3\n"), std::string::npos) << text;
 }
 
+TEST_F(PlanCommand, SegmentsAreShownComparedAndNamedInExports) {
+  const std::string path = write_temporary(
+      "segments.plan",
+      plan_text_with("recompute=yes operators=2", "recompute=yes segments=1 operators=2"));
+  const PlanSays shown = run({"show", path});
+  EXPECT_NE(shown.out.find(", recomputed in 1 segment, 1 of 2 operators kept\n"), std::string::npos)
+      << shown.out;
+  EXPECT_NE(run({"json", path}).out.find("\"segments\": [1]"), std::string::npos);
+  const PlanSays compared = run({"diff", plan_, path});
+  EXPECT_EQ(compared.out, "decisions differ\n  stage s1: segments=1\n");
+  Plan plan = pipeline_with(" recompute");
+  const auto warning = [&] {
+    return run({"export", write_temporary("pipeline.plan", print_plan(plan)), "--format",
+                "torch-schedule"})
+        .err;
+  };
+  EXPECT_EQ(
+      warning(),
+      "agpcs-plan: warning: stages recompute in the plan (s0 is recomputed), which the export "
+      "does not say\n  hint: wrap the layers of these stages' segments in "
+      "torch.utils.checkpoint, each segment's together\n");
+  plan.stages[0].recompute = false;
+  plan.stages[1].recompute = true;
+  plan.stages[1].segments = {1};
+  EXPECT_NE(warning().find("(s1 is recomputed in 1 segment, 1 of 2 operators kept)"),
+            std::string::npos)
+      << warning();
+}
+
 TEST(DiffPlans, StagesThatAreGoneAndNewAreNamed) {
   const Graph graph = graph_of(
       "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"
