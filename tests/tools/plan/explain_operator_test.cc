@@ -4,6 +4,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/support/plan_builders.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
