@@ -3,8 +3,8 @@
 
 #include "ir/base/check.h"
 #include "runtime/torch/clock.h"
+#include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
-#include "runtime/torch/labels.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

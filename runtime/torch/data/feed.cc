@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/feed.h"
+#include "runtime/torch/data/feed.h"
 
 #include "runtime/torch/executor.h"
 #include "runtime/torch/progress.h"

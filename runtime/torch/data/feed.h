@@ -4,8 +4,8 @@
 
 #include "ir/graph/graph.h"
 #include "runtime/torch/data/data.h"
+#include "runtime/torch/data/labels.h"
 #include "runtime/torch/graph.h"
-#include "runtime/torch/labels.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
