@@ -48,6 +48,8 @@ class PassClock {
   /// Arranges that `begin(op)` is called when `outputs`, which `op` has just made, get their
   /// gradient. The clock must outlive that backward pass.
   void await_backward(OpId op, const Tensors& outputs);
+  /// Says that no operator of this pass has made `tensor`.
+  void leave_out(const at::Tensor& tensor) { known_nodes_.insert(tensor.grad_fn().get()); }
   /// Ends the pass and reports it to the observer.
   void stop(Opcode pass);
 

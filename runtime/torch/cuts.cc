@@ -155,10 +155,9 @@ void CutBuffers::keep_sent(int micro_batch,
   }
 }
 
-void CutBuffers::add_roots(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values,
-                           Tensors& roots, Tensors& gradients) const {
+std::unordered_map<TensorId, at::Tensor> CutBuffers::received_gradients(int micro_batch) const {
   const Flight& f = flights_[static_cast<std::size_t>(micro_batch)];
-  std::map<TensorId, at::Tensor> sums;
+  std::unordered_map<TensorId, at::Tensor> sums;
   for (std::size_t e = 0; e < ends_.size(); ++e) {
     if (ends_[e].incoming || !ends_[e].gradient) continue;
     for (const auto& [peer, gradient] : f.received_gradients[e]) {
@@ -166,12 +165,7 @@ void CutBuffers::add_roots(int micro_batch, const std::unordered_map<TensorId, a
       sum = sum.defined() ? sum + gradient : gradient;
     }
   }
-  for (const auto& [id, gradient] : sums) {
-    const at::Tensor& value = values.at(id);
-    if (!value.requires_grad()) continue;
-    roots.push_back(value);
-    gradients.push_back(gradient.view(value.sizes()));
-  }
+  return sums;
 }
 
 void CutBuffers::end_backward(int micro_batch) {

@@ -33,10 +33,8 @@ class CutBuffers {
   void put_received(int micro_batch, std::unordered_map<TensorId, at::Tensor>& values);
   /// Takes what the stage sends from `values`.
   void keep_sent(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values);
-  /// Appends those sent tensors of `values` that gradients came back for, and these gradients,
-  /// summed over consumers.
-  void add_roots(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values,
-                 Tensors& roots, Tensors& gradients) const;
+  /// Returns the gradients that came back for sent tensors, summed over consumers.
+  std::unordered_map<TensorId, at::Tensor> received_gradients(int micro_batch) const;
   /// Takes the gradients of the received tensors after a backward pass, and frees what the pass
   /// has used.
   void end_backward(int micro_batch);

@@ -8,7 +8,7 @@
 
 #include "ir/graph/graph.h"
 #include "runtime/torch/data/data.h"
-#include "runtime/torch/labels.h"
+#include "runtime/torch/data/labels.h"
 #include "runtime/torch/stage.h"
 
 #include <agpcs/executor.h>

@@ -2,20 +2,21 @@
 #include "runtime/torch/executor.h"
 
 #include "ir/strategy/memory.h"
+#include "ir/strategy/segments.h"
 #include "runtime/torch/clock.h"
 #include "runtime/torch/cuts.h"
 #include "runtime/torch/data/data.h"
+#include "runtime/torch/data/feed.h"
 #include "runtime/torch/evaluation.h"
 #include "runtime/torch/graph.h"
-#include "runtime/torch/labels.h"
 #include "runtime/torch/parameters.h"
 #include "runtime/torch/probe.h"
 #include "runtime/torch/progress.h"
+#include "runtime/torch/segments.h"
 #include "runtime/torch/stage.h"
 #include "runtime/torch/threads.h"
 
 #include <fmt/format.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,7 +27,7 @@
 namespace agpcs {
 namespace {
 
-using Values = std::unordered_map<TensorId, at::Tensor>;
+using Values = SegmentPasses::Values;
 
 Result<Buffer> flat_buffer(int bucket, const at::Tensor& flat, DType type = DType::kFp32) {
   if (flat.defined()) return Buffer{flat.data_ptr(), flat.nbytes(), type, flat.is_cuda()};
@@ -92,21 +93,9 @@ class StageExecutor final : public TorchExecutor {
   double busy_seconds() const override { return busy_seconds_of(device_); }
 
  private:
-  // A micro-batch between its forward and its backward pass.
-  struct Kept {
-    Values values;    // the sent tensors and the loss, with their autograd graph
-    at::Tensor loss;  // scaled to its part of the batch's mean
-  };
-
-  // The rows of a micro-batch that this rank takes.
-  struct Share {
-    std::int64_t samples = 0, offset = 0;
-  };
-  const Share& share_of(int micro_batch) const {
-    return plan_.is_smaller(micro_batch) ? smaller_ : larger_;
-  }
   const StageCode& code_of(int micro_batch) const {
-    return share_of(micro_batch).samples == larger_.samples ? code_ : smaller_code_;
+    const std::int64_t samples = feed_.share_of(micro_batch).samples;
+    return samples == feed_.larger().samples ? code_ : smaller_code_;
   }
 
   // Turns foreign exceptions into errors.
@@ -120,49 +109,40 @@ class StageExecutor final : public TorchExecutor {
   }
 
   Status prepare_stage(const Plan& plan, int rank);
-  Status find_share(int rank);
+  Status find_stage(int rank);
+  Result<StageCode> compile(const std::vector<OpId>& ops, std::int64_t samples);
   Status choose_device();
   void note_precision();
   Status allocate_weights();
   Status check_inputs() const;
-  Status load_inputs(int micro_batch, Values& values);
-  Status fill(TensorId input, int micro_batch, std::int64_t step, void* out) {
-    const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step, batch_);
-    return options_.data->fill(input, first, share_of(micro_batch).samples, out);
-  }
-  /// Counts the labels of step `step`'s samples that count, for losses that are means over them.
-  Status count_labels(std::int64_t step);
-  double samples_of_step() const {
-    return static_cast<double>(plan_.training.batch) * options_.batches;
-  }
-  Result<Kept> run(int micro_batch, bool first_time);
+  StageCode::Run run_of(int micro_batch);
+  /// Returns the gradients that begin a backward pass: of the loss, and of what the stage has sent.
+  Values first_gradients(int micro_batch) const;
   Status evaluate(int micro_batch);
-  std::int64_t first_sample(int micro_batch, std::int64_t step, int batch) const;
   Optimizer optimizer_at(std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
-    if (computation == Opcode::kUpdate) return 2 * kept_.size();
+    if (computation == Opcode::kUpdate) return 2 * passes_.size();
     return static_cast<std::size_t>(micro_batch) +
-           (computation == Opcode::kBackward ? kept_.size() : 0);
+           (computation == Opcode::kBackward ? passes_.size() : 0);
   }
 
   const Graph& graph_;
   TorchOptions options_;
   Plan plan_;
   int rank_ = 0, stage_ = 0;
-  Share larger_, smaller_;  // this rank's, of micro-batches of either size
+  StageFeed feed_;
   bool has_loss_ = false;
   at::Device device_ = at::kCPU;
   std::string notes_;
-  StageCode code_, smaller_code_;  // for the samples of `larger_` and, if they differ, `smaller_`
-  LabelCounter labels_;
-  std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
+  // For the samples of this rank's share of larger and, if it differs, of smaller micro-batches.
+  StageCode code_, smaller_code_;
   StageParameters parameters_;
   CutBuffers cuts_;
   std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
-  std::unique_ptr<PassClock> clock_;  // nullptr: there is no observer
-  std::vector<Kept> kept_;            // by micro-batch
+  std::unique_ptr<PassClock> clock_;   // nullptr: there is no observer
+  std::vector<SegmentPasses> passes_;  // by micro-batch
   std::int64_t step_ = 0;
   int batch_ = 0;  // of the step
   std::unique_ptr<StepLoss> loss_;
@@ -171,7 +151,6 @@ class StageExecutor final : public TorchExecutor {
   OpId asked_device_ = kNone;            // an operator that asks the device for values
   bool recording_ = false;
   std::unique_ptr<GraphMemory> graph_memory_;
-  HeldInputs held_;  // inputs of recorded steps
 };
 
 Status StageExecutor::prepare(const Plan& plan, int rank) {
@@ -180,28 +159,21 @@ Status StageExecutor::prepare(const Plan& plan, int rank) {
 
 Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   plan_ = plan;
-  AGPCS_RETURN_IF_ERROR(find_share(rank));
+  AGPCS_RETURN_IF_ERROR(find_stage(rank));
   AGPCS_RETURN_IF_ERROR(choose_device());
   AGPCS_RETURN_IF_ERROR(use_threads(options_.threads));
   note_precision();
   AGPCS_TRY(auto stages, resolve_stages(plan_, graph_));
   const std::vector<OpId>& ops = stages[static_cast<std::size_t>(stage_)];
   AGPCS_RETURN_IF_ERROR(cuts_.prepare(graph_, plan_, rank, device_));
-  std::vector<TensorId> keep = cuts_.outgoing();
   if (graph_.loss != kNone) {
-    const OpId producer = graph_.tensor(graph_.loss).producer;
-    has_loss_ = std::binary_search(ops.begin(), ops.end(), producer);
-    if (has_loss_) keep.push_back(graph_.loss);
+    has_loss_ = std::binary_search(ops.begin(), ops.end(), graph_.tensor(graph_.loss).producer);
   }
-  AGPCS_TRY(code_, StageCode::compile(graph_, ops, larger_.samples, keep, device_));
-  if (smaller_.samples != larger_.samples) {
-    AGPCS_TRY(smaller_code_, StageCode::compile(graph_, ops, smaller_.samples, keep, device_));
+  AGPCS_TRY(code_, compile(ops, feed_.larger().samples));
+  if (feed_.smaller().samples != feed_.larger().samples) {
+    AGPCS_TRY(smaller_code_, compile(ops, feed_.smaller().samples));
   }
-  std::vector<std::int64_t> parts;
-  for (int part = 0; part < options_.batches * plan_.micro_batches; ++part) {
-    parts.push_back(plan_.micro_batch_size(part % plan_.micro_batches));
-  }
-  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, std::move(parts), device_));
+  AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, code_.inputs(), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
   if (options_.evaluation) {
@@ -209,23 +181,25 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
               StageEvaluation::make(graph_, ops, cuts_.outgoing(), *options_.evaluation,
                                     plan_.training.batch, device_));
   }
-  kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
+  passes_.resize(static_cast<std::size_t>(plan_.micro_batches));
   loss_ = make_step_loss(device_);
-  times_ = make_compute_times(device_, 2 * kept_.size() + 1);
+  times_ = make_compute_times(device_, 2 * passes_.size() + 1);
   return {};
 }
 
-Status StageExecutor::find_share(int rank) {
+Status StageExecutor::find_stage(int rank) {
   rank_ = rank;
   stage_ = plan_.stage_of_rank(rank);
   if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
-  const auto at = std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin();
-  for (std::size_t i = 0; i <= static_cast<std::size_t>(at); ++i) {
-    larger_ = {stage.samples_of(i, false), larger_.offset + larger_.samples};
-    smaller_ = {stage.samples_of(i, true), smaller_.offset + smaller_.samples};
-  }
+  feed_.find_shares(graph_, plan_, stage_, rank, options_);
   return {};
+}
+
+Result<StageCode> StageExecutor::compile(const std::vector<OpId>& ops, std::int64_t samples) {
+  std::vector<TensorId> keep = cuts_.outgoing();
+  if (has_loss_) keep.push_back(graph_.loss);
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  return StageCode::compile(graph_, ops, samples, keep, device_, segment_ends(stage, ops.size()));
 }
 
 Status StageExecutor::choose_device() {
@@ -256,11 +230,6 @@ Status StageExecutor::check_inputs() const {
       return invalid_input(
           fmt::format("stage {} needs tensor '{}', which no cut brings", stage, tensor.name));
     }
-    if (tensor.kind != TensorKind::kInput || !depends_on_batch(tensor.shape)) continue;
-    if (tensor.shape[0].fixed != 0 || tensor.shape[0].per_sample == 0) {
-      return invalid_input(
-          fmt::format("input '{}' does not have the batch as its first axis", tensor.name));
-    }
   }
   return {};
 }
@@ -270,12 +239,12 @@ Status StageExecutor::allocate_weights() {
     const TensorKind kind = graph_.tensor(id).kind;
     if (kind == TensorKind::kParameter || kind == TensorKind::kState) weights_.push_back(id);
   }
-  return parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_);
-}
-
-std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step, int batch) const {
-  return (step * options_.batches + batch) * plan_.training.batch +
-         plan_.first_sample(micro_batch) + share_of(micro_batch).offset;
+  AGPCS_RETURN_IF_ERROR(
+      parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_));
+  for (const StageCode::Segment& segment : code_.segments()) {
+    parameters_.expect_gradients(segment.inputs);
+  }
+  return {};
 }
 
 // The plan's optimizer with the learning rate of a step.
@@ -294,7 +263,7 @@ Status StageExecutor::begin_step(std::int64_t step) {
     loss_->clear();
     parameters_.clear_gradients();
     cuts_.begin_step();
-    for (Kept& kept : kept_) kept = {};
+    for (SegmentPasses& passes : passes_) passes = {};
     return {};
   });
 }
@@ -318,7 +287,7 @@ Result<bool> StageExecutor::begin_evaluation(std::int64_t batch) {
 
 Status StageExecutor::evaluate(int micro_batch) {
   const at::NoGradGuard no_gradients;
-  const Share& share = share_of(micro_batch);
+  const StageFeed::Share& share = feed_.share_of(micro_batch);
   const StageEvaluation::Rows rows =
       evaluation_->rows(plan_.first_sample(micro_batch) + share.offset, share.samples);
   if (rows.computed == 0) return {};
@@ -344,72 +313,46 @@ Status StageExecutor::evaluate(int micro_batch) {
   return {};
 }
 
-Status StageExecutor::load_inputs(int micro_batch, Values& values) {
-  if (recording_) {
-    held_.put(static_cast<std::size_t>(micro_batch), values);
-    return {};
-  }
-  for (TensorId id : code_.inputs()) {
-    const Tensor& tensor = graph_.tensor(id);
-    if (tensor.kind != TensorKind::kInput) continue;
-    at::Tensor value = host_memory(dims_at(tensor.shape, share_of(micro_batch).samples),
-                                   stored_type(tensor.type), device_);
-    AGPCS_RETURN_IF_ERROR(fill(id, micro_batch, step_, value.data_ptr()));
-    values[id] = value.to(device_, computed_type(tensor.type), /*non_blocking=*/true);
-  }
-  return {};
-}
-
-Status StageExecutor::count_labels(std::int64_t step) {
-  if (step == counted_step_) return {};
-  const std::int64_t of = options_.fixed_batch ? 0 : step;
-  AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t part, void* out) {
-    const std::int64_t micro_batch = part % plan_.micro_batches;
-    const std::int64_t batch = of * options_.batches + part / plan_.micro_batches;
-    const std::int64_t first = batch * plan_.training.batch + plan_.first_sample(micro_batch);
-    return options_.data->fill(id, first, plan_.micro_batch_size(micro_batch), out);
-  }));
-  counted_step_ = step;
-  return {};
-}
-
-Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time) {
-  Values values = parameters_.values();
-  if (!recording_) AGPCS_RETURN_IF_ERROR(count_labels(step_));
-  AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
-  cuts_.put_received(micro_batch, values);
+StageCode::Run StageExecutor::run_of(int micro_batch) {
   StageCode::Run run;
   run.seed = options_.seed;
-  run.first_sample = first_sample(micro_batch, step_, batch_);
+  run.first_sample = feed_.first_sample(micro_batch, step_, batch_);
   run.clock = clock_.get();
-  run.labels = &labels_;
+  run.labels = &feed_.labels();
   run.asked_device = &asked_device_;
-  if (first_time) {
-    run.new_state = [this](TensorId id, const at::Tensor& value) {
-      parameters_.set_state(id, value);
-    };
-  }
-  code_of(micro_batch).run(values, run);
-  Kept kept;
+  return run;
+}
+
+Values StageExecutor::first_gradients(int micro_batch) const {
+  Values gradients = cuts_.received_gradients(micro_batch);
   if (has_loss_) {
-    const double weight = static_cast<double>(share_of(micro_batch).samples) / samples_of_step();
-    kept.loss = values.at(graph_.loss).sum() * weight;
+    const at::ScalarType type = computed_type(graph_.tensor(graph_.loss).type);
+    gradients[graph_.loss] =
+        at::full({}, feed_.weight_of(micro_batch), at::TensorOptions().dtype(type).device(device_));
   }
-  if (first_time) cuts_.keep_sent(micro_batch, values);
-  for (TensorId id : cuts_.outgoing()) kept.values[id] = values.at(id);
-  return kept;
+  return gradients;
 }
 
 Status StageExecutor::forward(int micro_batch) {
   return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
     if (evaluates_) return evaluate(micro_batch);
     const Timed timed(times_.get(), slot(Opcode::kForward, micro_batch));
-    const bool recompute = plan_.stages[static_cast<std::size_t>(stage_)].recompute;
-    const at::AutoGradMode mode(!recompute);
     if (clock_) clock_->start();
-    AGPCS_TRY(Kept kept, run(micro_batch, true));
-    if (has_loss_) loss_->add(kept.loss);
-    if (!recompute) kept_[static_cast<std::size_t>(micro_batch)] = std::move(kept);
+    Values values = parameters_.values();
+    if (!recording_) AGPCS_RETURN_IF_ERROR(feed_.count_labels(step_));
+    AGPCS_RETURN_IF_ERROR(feed_.load(micro_batch, step_, batch_, values));
+    cuts_.put_received(micro_batch, values);
+    StageCode::Run run = run_of(micro_batch);
+    run.new_state = [this](TensorId id, const at::Tensor& value) {
+      parameters_.set_state(id, value);
+    };
+    passes_[static_cast<std::size_t>(micro_batch)].forward(graph_, code_of(micro_batch), values,
+                                                           run);
+    if (has_loss_) {
+      loss_->add(values.at(graph_.loss).detach().sum() * feed_.weight_of(micro_batch));
+    }
+    cuts_.keep_sent(micro_batch, values);
+    values.clear();
     if (clock_) clock_->stop(Opcode::kForward);
     return {};
   });
@@ -418,23 +361,12 @@ Status StageExecutor::forward(int micro_batch) {
 Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
   return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
     const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
-    Kept& kept = kept_[static_cast<std::size_t>(micro_batch)];
-    if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) {
-      if (clock_) clock_->start();
-      AGPCS_TRY(kept, run(micro_batch, false));
-      if (clock_) clock_->stop(Opcode::kForward);
-    }
     if (clock_) clock_->start();
-    Tensors roots, gradients;
-    cuts_.add_roots(micro_batch, kept.values, roots, gradients);
-    if (kept.loss.defined() && kept.loss.requires_grad()) {
-      roots.push_back(kept.loss);
-      gradients.push_back(at::ones_like(kept.loss));
-    }
+    Values gradients = first_gradients(micro_batch);
     if (last) parameters_.begin_last_backward(listener);
-    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    passes_[static_cast<std::size_t>(micro_batch)].backward(
+        std::move(gradients), parameters_.values(), run_of(micro_batch));
     if (last) parameters_.end_last_backward();
-    kept = {};
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
     return {};
@@ -462,17 +394,7 @@ std::string StageExecutor::recording_obstacle() const {
 
 Status StageExecutor::begin_recording() {
   return guarded("preparing to record a step", [&]() -> Status {
-    std::vector<HeldInput> inputs;
-    for (TensorId id : code_.inputs()) {
-      const Tensor& tensor = graph_.tensor(id);
-      if (tensor.kind != TensorKind::kInput) continue;
-      inputs.push_back({id, tensor.shape, tensor.type});
-    }
-    std::vector<std::int64_t> samples;
-    for (std::size_t m = 0; m < kept_.size(); ++m) {
-      samples.push_back(share_of(static_cast<int>(m)).samples);
-    }
-    held_.allocate(inputs, samples, device_);
+    feed_.hold();
     graph_memory_ = make_graph_memory(device_);
     if (graph_memory_) graph_memory_->begin();
     recording_ = true;
@@ -483,6 +405,7 @@ Status StageExecutor::begin_recording() {
 Status StageExecutor::end_recording() {
   return guarded("recording a step", [&]() -> Status {
     if (recording_ && graph_memory_) graph_memory_->end();
+    feed_.stop_holding();
     recording_ = false;
     return {};
   });
@@ -493,10 +416,8 @@ Status StageExecutor::load_step(std::int64_t step) {
     step_ = step;
     if (times_) times_->replayed();
     parameters_.load_step(optimizer_at(step), step);
-    AGPCS_RETURN_IF_ERROR(count_labels(step));
-    return held_.load([&](std::size_t micro_batch, TensorId id, void* out) {
-      return fill(id, static_cast<int>(micro_batch), step, out);
-    });
+    AGPCS_RETURN_IF_ERROR(feed_.count_labels(step));
+    return feed_.load_held(step, batch_);
   });
 }
 

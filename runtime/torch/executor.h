@@ -36,7 +36,7 @@ struct OperatorTime {
   double seconds = 0;
 };
 
-/// Learns, after every whole pass of the stage, what its operators took. The times cover the pass
+/// Learns, after every pass of the stage, what its operators took. The times cover the pass
 /// without gaps, so they add up to it. What comes before the first operator (loading inputs)
 /// counts for the first one; what comes after the last operator (copies for other stages, the
 /// loss's value, freed memory) counts for the last one. On a CPU, seconds are the calling
@@ -47,7 +47,8 @@ class OperatorObserver {
   virtual ~OperatorObserver() = default;
   /// `pass` is kForward or kBackward; `operators` are in the order in which they ran. A backward
   /// pass lists no operator that has no gradient, or whose output is one of its inputs unchanged.
-  /// If the stage recomputes, its second forward pass is reported, too.
+  /// If the stage recomputes, the second forward pass of each segment is reported, too, and the
+  /// backward pass segment by segment: what is kept first, then each segment's two passes.
   virtual void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) = 0;
 };
 

@@ -111,7 +111,6 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
   flat.bucket = index;
   flat.value = at::zeros({bucket.elements()}, options);
   flat.gradient = at::zeros({bucket.elements()}, options);
-  flat.members = static_cast<int>(bucket.members.size());
   flats_.push_back(std::move(flat));
   std::int64_t offset = 0;
   for (const BucketMember& member : bucket.members) {
@@ -167,10 +166,17 @@ void StageParameters::clear_gradients() {
   }
 }
 
+void StageParameters::expect_gradients(const std::vector<TensorId>& tensors) {
+  for (TensorId id : tensors) {
+    const auto found = places_.find(id);
+    if (found != places_.end()) ++flats_[found->second.flat].gradients;
+  }
+}
+
 void StageParameters::begin_last_backward(GradientListener& listener) {
   listener_ = &listener;
   for (Flat& flat : flats_) {
-    flat.missing = flat.members;
+    flat.missing = flat.gradients;
     flat.reported = false;
   }
 }

@@ -44,6 +44,9 @@ class StageParameters {
   /// flat buffer, where there is nothing to add it to. Elsewhere buffers become zero: a recorded
   /// step adds to them whatever it is.
   void clear_gradients();
+  /// Says that autograd goes back through operators that read `tensors` at a time of its own: a
+  /// parameter gets as many gradients in a backward pass as there are such calls with it.
+  void expect_gradients(const std::vector<TensorId>& tensors);
   /// From now until `end_last_backward`, reports each bucket as soon as its last gradient is final.
   void begin_last_backward(GradientListener& listener);
   /// Reports the buckets that have a parameter without a gradient in this step.
@@ -84,8 +87,8 @@ class StageParameters {
     // Momentum, or Adam's moments, of the elements in `owned`; undefined: the optimizer has none.
     at::Tensor first, second;
     ElementRange owned;
-    int members = 0;
-    int missing = 0;  // gradients still to come in the last backward pass
+    int gradients = 0;  // of its parameters in a backward pass, counted by segment
+    int missing = 0;    // of those in the last backward pass, still to come
     bool reported = false;
   };
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,

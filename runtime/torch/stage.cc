@@ -3,8 +3,8 @@
 
 #include "ir/base/check.h"
 #include "runtime/torch/clock.h"
+#include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
-#include "runtime/torch/labels.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 namespace agpcs {
@@ -111,7 +112,8 @@ Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples) {
 
 Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>& ops,
                                      std::int64_t samples, const std::vector<TensorId>& keep,
-                                     at::Device device) {
+                                     at::Device device,
+                                     const std::vector<std::size_t>& segment_ends) {
   if (std::string unknown = unknown_operators(graph, ops); !unknown.empty()) {
     return invalid_input(std::move(unknown));
   }
@@ -120,6 +122,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   code.samples_ = samples;
   AGPCS_RETURN_IF_ERROR(code.bind(ops));
   code.find_last_uses(keep);
+  code.find_segments(keep, segment_ends);
   for (const Step& step : code.steps_) {
     AGPCS_RETURN_IF_ERROR(code.load_constants(step, device));
   }
@@ -170,8 +173,43 @@ void StageCode::find_last_uses(const std::vector<TensorId>& keep) {
   }
 }
 
+void StageCode::find_segments(const std::vector<TensorId>& keep,
+                              const std::vector<std::size_t>& segment_ends) {
+  std::size_t first = 0;
+  for (const std::size_t end : segment_ends) {
+    segments_.push_back({first, end, true, {}, {}});
+    first = end;
+  }
+  if (first < steps_.size() || segments_.empty()) {
+    segments_.push_back({first, steps_.size(), false, {}, {}});
+  }
+  std::set<TensorId> wanted(keep.begin(), keep.end());
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
+    std::set<TensorId> made, read;
+    for (std::size_t i = segment->first; i < segment->end; ++i) {
+      const Op& op = graph_->op(steps_[i].op);
+      for (const TensorId id : op.inputs) {
+        if (id == kNone || graph_->tensor(id).kind == TensorKind::kConstant) continue;
+        if (made.count(id) == 0) read.insert(id);
+      }
+      made.insert(op.outputs.begin(), op.outputs.end());
+    }
+    std::set_intersection(made.begin(), made.end(), wanted.begin(), wanted.end(),
+                          std::back_inserter(segment->results));
+    segment->inputs.assign(read.begin(), read.end());
+    wanted.insert(read.begin(), read.end());
+  }
+}
+
 void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const {
-  for (const Step& step : steps_) {
+  for (const Segment& segment : segments_) run_segment(segment, values, run);
+}
+
+void StageCode::run_segment(const Segment& segment,
+                            std::unordered_map<TensorId, at::Tensor>& values,
+                            const Run& run) const {
+  for (std::size_t i = segment.first; i < segment.end; ++i) {
+    const Step& step = steps_[i];
     try {
       if (run.clock != nullptr) run.clock->begin(step.op);
       run_step(step, values, run);

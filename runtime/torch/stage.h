@@ -7,6 +7,7 @@
 
 #include <agpcs/status.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -22,14 +23,27 @@ class PassClock;
 class StageCode {
  public:
   /// Binds `ops` (a stage's operators, ascending) for `samples` samples on `device`. Tensors in
-  /// `keep` survive a run; all others are dropped after their last use. Errors: operators have no
-  /// kernel (it names all of them), or a constant has no values.
+  /// `keep` survive a run; all others are dropped after their last use. Recomputed segments end at
+  /// `segment_ends`, as of ir/strategy/segments.h. Errors: operators have no kernel (it names all
+  /// of them), or a constant has no values.
   static Result<StageCode> compile(const Graph& graph, const std::vector<OpId>& ops,
                                    std::int64_t samples, const std::vector<TensorId>& keep,
-                                   at::Device device);
+                                   at::Device device,
+                                   const std::vector<std::size_t>& segment_ends = {});
 
   /// Returns, ascending, the tensors that the stage reads and does not make, except constants.
   const std::vector<TensorId>& inputs() const { return inputs_; }
+
+  /// Operators that run together. What follows the recomputed segments is one segment more, which
+  /// is not recomputed.
+  struct Segment {
+    std::size_t first = 0, end = 0;  ///< indices of operators
+    bool recomputed = false;
+    std::vector<TensorId> inputs;   ///< as of the stage: ascending, without constants
+    std::vector<TensorId> results;  ///< ascending: what it makes that is in `keep` or read after it
+  };
+  /// Returns the segments, in the operators' order. There is one if nothing is recomputed.
+  const std::vector<Segment>& segments() const { return segments_; }
 
   /// Returns why a pass cannot be recorded as a CUDA graph, as far as the operators show: "node
   /// 'drop' (Dropout): ..."; empty: no obstacle is known.
@@ -48,6 +62,10 @@ class StageCode {
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
   /// Throws KernelError with the operator's name.
   void run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const;
+  /// The same for the operators of one segment. Results stay until a later segment has last used
+  /// them.
+  void run_segment(const Segment& segment, std::unordered_map<TensorId, at::Tensor>& values,
+                   const Run& run) const;
 
  private:
   struct Step {
@@ -60,6 +78,8 @@ class StageCode {
   Status bind(const std::vector<OpId>& ops);
   Status load_constants(const Step& step, at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
+  void find_segments(const std::vector<TensorId>& keep,
+                     const std::vector<std::size_t>& segment_ends);
   void run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
                 const Run& run) const;
 
@@ -67,6 +87,7 @@ class StageCode {
   std::int64_t samples_ = 0;
   std::vector<Step> steps_;
   std::vector<TensorId> inputs_;
+  std::vector<Segment> segments_;
   std::unordered_map<TensorId, at::Tensor> constants_;  // on the device
 };
 

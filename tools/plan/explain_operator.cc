@@ -6,6 +6,7 @@
 #include "ir/base/units.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "tools/common/json.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 
@@ -73,11 +74,11 @@ class OperatorText {
     const PlanStage& of = e_.plan.stages[at(e_.place.stage)];
     std::int64_t others = -1;
     for (const PlanStage::Run& run : of.operators) others += run.count;
-    std::string text = fmt::format("operator {} ({}) of {} on {}\n  in stage {}, with {} on {}{}\n",
-                                   op.name, op.type, e_.plan.model, e_.plan.cluster, of.name,
-                                   plural(others, "other operator"),
-                                   plural(static_cast<std::int64_t>(of.ranks.size()), "device"),
-                                   of.recompute ? ", which recompute their activations" : "");
+    std::string text =
+        fmt::format("operator {} ({}) of {} on {}\n  in stage {}{}{}, with {} on {}\n", op.name,
+                    op.type, e_.plan.model, e_.plan.cluster, of.name, of.recompute ? ", " : "",
+                    recomputation_text(of), plural(others, "other operator"),
+                    plural(static_cast<std::int64_t>(of.ranks.size()), "device"));
     if (block().size() > 1) {
       text += fmt::format("  in block {} with {}\n", e_.place.block, names(block()));
     }

@@ -160,14 +160,16 @@ void warn_of_recomputation(const Plan& plan, std::string_view hint, Console cons
   for (const PlanStage& stage : plan.stages) {
     if (!stage.recompute) continue;
     console.err << fmt::format(
-        "agpcs-plan: warning: stages recompute in the plan, which the export does not say\n"
+        "agpcs-plan: warning: stages recompute in the plan ({} is {}), which the export does not "
+        "say\n"
         "  hint: {}\n",
-        hint);
+        stage.name, recomputation_text(stage), hint);
     return;
   }
 }
 
-constexpr std::string_view kCheckpointing = "wrap these stages' layers in torch.utils.checkpoint";
+constexpr std::string_view kCheckpointing =
+    "wrap the layers of these stages' segments in torch.utils.checkpoint, each segment's together";
 
 Status export_torch_schedule(const ExportOptions& o, const Plan& plan, Console console) {
   AGPCS_TRY(const std::string csv, torch_schedule_csv(plan));
@@ -210,7 +212,11 @@ Status export_torchtitan(const ExportOptions& o, const Plan& plan, Console conso
 Status export_megatron_layout(const ExportOptions& o, const Plan& plan, Console console) {
   AGPCS_TRY(const TrainingModel model, model_to_export(o, plan, console));
   AGPCS_TRY(const std::string layout, megatron_layout(plan, model.graph));
-  warn_of_recomputation(plan, "--recompute-granularity full", console);
+  warn_of_recomputation(
+      plan,
+      "--recompute-granularity full, with --recompute-method uniform for segments of "
+      "as many layers each, and block where a stage keeps some",
+      console);
   if (plan.schedule != Schedule::k1F1B) {
     console.err << fmt::format(
         "agpcs-plan: warning: the plan's schedule is {}, and Megatron's is 1f1b\n",

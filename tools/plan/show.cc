@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -248,10 +250,10 @@ std::string stage_text(const Plan& plan, int index) {
     parameters += bucket.elements();
     buckets += bucket_text(plan, bucket, index);
   }
-  std::string text =
-      fmt::format("\nstage {}: {} from {} to {}, {}{}\n", stage.name, plural(operators, "operator"),
-                  stage.operators.front().first, stage.operators.back().last,
-                  plural(parameters, "parameter"), stage.recompute ? ", recomputed" : "");
+  std::string text = fmt::format("\nstage {}: {} from {} to {}, {}{}{}\n", stage.name,
+                                 plural(operators, "operator"), stage.operators.front().first,
+                                 stage.operators.back().last, plural(parameters, "parameter"),
+                                 stage.recompute ? ", " : "", recomputation_text(stage));
   text += device_table(plan, stage);
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),
@@ -267,6 +269,18 @@ std::string stage_text(const Plan& plan, int index) {
 }
 
 }  // namespace
+
+std::string recomputation_text(const PlanStage& stage) {
+  if (!stage.recompute) return "";
+  if (stage.segments.empty()) return "recomputed";
+  std::int64_t operators = 0, recomputed = 0;
+  for (const PlanStage::Run& run : stage.operators) operators += run.count;
+  for (const std::int64_t segment : stage.segments) recomputed += segment;
+  std::string text = fmt::format("recomputed in {}", plural(std::ssize(stage.segments), "segment"));
+  if (recomputed == operators) return text;
+  return text +
+         fmt::format(", {} of {} kept", operators - recomputed, plural(operators, "operator"));
+}
 
 std::string in_flight_text(const Plan& plan, int stage) {
   const std::int64_t most = most_in_flight(plan.programs[static_cast<std::size_t>(stage)]);

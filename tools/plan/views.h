@@ -20,6 +20,10 @@ std::string show_plan(const Plan& plan);
 /// schedule; nothing for others.
 std::string in_flight_text(const Plan& plan, int stage);
 
+/// Returns "recomputed in 5 segments, 40 of 120 operators kept", "recomputed" for a stage that
+/// recomputes as a whole, and nothing for one that does not recompute.
+std::string recomputation_text(const PlanStage& stage);
+
 /// Returns the plan as JSON (docs/reference/plan_format.md, "JSON"), with everything that the text
 /// has.
 std::string plan_json(const Plan& plan);

@@ -159,10 +159,14 @@ TEST(TorchExecutor, MicroBatchesTrainLikeTheWholeBatch) {
 
 TEST(TorchExecutor, RecomputationChangesNothing) {
   const Graph graph = graph_with_dropout();
-  auto plain = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
-  auto again = driver(graph, "micro-batches 2\nstage a/0=4 recompute : *\n", 8, seeded(3));
-  EXPECT_EQ(plain.steps(4), again.steps(4));
-  EXPECT_EQ(plain.value("w1"), again.value("w1"));
+  for (const char* recompute : {"recompute", "recompute=4/4", "recompute=2/3"}) {
+    SCOPED_TRACE(recompute);
+    auto plain = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
+    auto again = driver(graph, std::string("micro-batches 2\nstage a/0=4 ") + recompute + " : *\n",
+                        8, seeded(3));
+    EXPECT_EQ(plain.steps(4), again.steps(4));
+    EXPECT_EQ(plain.value("w1"), again.value("w1"));
+  }
 }
 
 TEST(TorchExecutor, DropoutMasksDoNotDependOnTheMicroBatches) {
@@ -184,7 +188,7 @@ TEST(TorchExecutor, DropoutDrawsAnewInEveryStep) {
 
 TEST(TorchExecutor, BatchNormUpdatesItsRunningStatisticsOnceAMicroBatch) {
   const Graph graph = testing::graph_of(kWithBatchNorm);
-  for (const char* recompute : {"", " recompute"}) {
+  for (const char* recompute : {"", " recompute", " recompute=4/4", " recompute=1/2"}) {
     auto d = driver(graph, std::string("micro-batches 1\nstage a/0=64") + recompute + " : *\n", 64,
                     seeded(5));
     EXPECT_THAT(d.value("mean"), ElementsAre(0, 0, 0));

@@ -9,6 +9,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -22,12 +23,16 @@ class LiveBytes : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, std::int64_t /*allocated*/,
                          std::int64_t /*reserved*/, c10::Device /*device*/) override {
     bytes_ += bytes;
+    peak_ = std::max(peak_, bytes_);
   }
   bool memoryProfilingEnabled() const override { return true; }
   std::int64_t bytes() const { return bytes_; }
+  /// Returns the most bytes since the last call of `begin_peak`.
+  std::int64_t peak() const { return peak_; }
+  void begin_peak() { peak_ = bytes_; }
 
  private:
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_ = 0, peak_ = 0;
 };
 
 /// Returns a plan of one device and one micro-batch.

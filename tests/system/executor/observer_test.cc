@@ -78,6 +78,18 @@ TEST(OperatorObserver, SeesTheSecondForwardOfAStageThatRecomputes) {
   EXPECT_THAT(log.passes, ElementsAre(kForward, kForward, kBackward));
 }
 
+TEST(OperatorObserver, SeesEachSegmentThatIsComputedAgainBeforeItsBackward) {
+  const Graph graph = testing::graph_of(kBranches);
+  Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=8 recompute : *\n", 8);
+  plan.stages[0].segments = {2, 3};
+  StageDriver driver(graph, plan);
+  Log log(graph);
+  ASSERT_TRUE(driver.executor().observe(&log).ok());
+  driver.step();
+  EXPECT_THAT(log.passes, ElementsAre(kForward, "backward l y", "forward same m2 sum",
+                                      "backward sum m2", "forward m1 a1", "backward a1 m1"));
+}
+
 TEST(OperatorObserver, TimesAddUpToTheWholePass) {
   const Graph graph = testing::graph_of(kBranches);
   const Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=512 : *\n", 512);

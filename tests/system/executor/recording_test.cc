@@ -87,7 +87,8 @@ TEST(Recording, WhatIsInTheWayNamesTheNode) {
 TEST(Recording, ALoadedStepHasTheSamplesThatTheStepHas) {
   const Graph graph = testing::graph_of(kPerceptron);
   for (const char* strategy :
-       {"micro-batches 2\nstage a/0=4 : *\n", "micro-batches 4\nstage a/0=2 recompute : *\n"}) {
+       {"micro-batches 2\nstage a/0=4 : *\n", "micro-batches 4\nstage a/0=2 recompute : *\n",
+        "micro-batches 4\nstage a/0=2 recompute=2/3 : *\n"}) {
     auto plain = driver(graph, strategy), held = driver(graph, strategy);
     ASSERT_TRUE(held.executor().begin_recording().ok());
     for (const std::int64_t step : {5, 2}) {

@@ -290,8 +290,8 @@ TEST_F(PlanCommand, DiffTakesTheNameOfAModelForNoDecision) {
 /// A pipeline of two stages; `in_flight` is what `strategy_of` reads.
 Plan pipeline_with(const std::string& in_flight) {
   const Graph graph = graph_of(
-      "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"
-      "outputs h\nloss l\n");
+      "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\na = Relu(h) [n,8]\n"
+      "l = ReduceSum(a) []\noutputs a\nloss l\n");
   const Cluster cluster = cluster_of("kind g fp32=1e12\nhost a g 2\n");
   return plan_of(graph, cluster,
                  "micro-batches 4\nstage a/0=2" + in_flight + " : h\nstage a/1=2 : *\n", 8);
@@ -307,6 +307,38 @@ TEST(Views, SayWhatIsInFlightWhereItIsNotTheTextbooks) {
       << plan_json(deeper);
   const std::string text = diff_plans(textbook, deeper).text;
   EXPECT_NE(text.find("  program s0: in-flight 2 -> 3\n"), std::string::npos) << text;
+}
+
+TEST_F(PlanCommand, SegmentsAreShownComparedAndNamedInExports) {
+  const std::string path = write_temporary(
+      "segments.plan",
+      plan_text_with("recompute=yes operators=2", "recompute=yes segments=1 operators=2"));
+  const PlanSays shown = run({"show", path});
+  EXPECT_NE(shown.out.find(", recomputed in 1 segment, 1 of 2 operators kept\n"), std::string::npos)
+      << shown.out;
+  EXPECT_NE(run({"json", path}).out.find("\"segments\": [\n"), std::string::npos);
+  const PlanSays compared = run({"diff", plan_, path});
+  EXPECT_NE(
+      compared.out.find(" -> stage s1 ranks=2 devices=b/0 samples=4 recompute=yes segments=1 "),
+      std::string::npos)
+      << compared.out;
+  Plan plan = pipeline_with(" recompute");
+  const auto warning = [&] {
+    return run({"export", write_temporary("pipeline.plan", print_plan(plan)), "--format",
+                "torch-schedule"})
+        .err;
+  };
+  EXPECT_EQ(
+      warning(),
+      "agpcs-plan: warning: stages recompute in the plan (s0 is recomputed), which the export "
+      "does not say\n  hint: wrap the layers of these stages' segments in "
+      "torch.utils.checkpoint, each segment's together\n");
+  plan.stages[0].recompute = false;
+  plan.stages[1].recompute = true;
+  plan.stages[1].segments = {1};
+  EXPECT_NE(warning().find("(s1 is recomputed in 1 segment, 1 of 2 operators kept)"),
+            std::string::npos)
+      << warning();
 }
 
 TEST(DiffPlans, StagesThatAreGoneAndNewAreNamed) {

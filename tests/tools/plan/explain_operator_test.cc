@@ -4,6 +4,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/support/plan_builders.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -45,6 +46,15 @@ struct ExplainedOperator {
     return explain_operator(plan, *problem, name).status().message();
   }
 };
+
+TEST(ExplainOperator, SaysHowItsStageRecomputes) {
+  ExplainedOperator e(chain(4, 1024), fast_and_slow(), 4096, kThreeStages);
+  EXPECT_THAT(e.text("l"), ::testing::HasSubstr("\n  in stage s2, recomputed, with "));
+  e.plan.stages[2].segments = {1};
+  EXPECT_THAT(e.text("l"),
+              ::testing::ContainsRegex("\n  in stage s2, recomputed in 1 segment, [0-9]+ of [0-9]+ "
+                                       "operators kept, with "));
+}
 
 TEST(ExplainOperator, SaysStageTimesCostsAndWhatHoldsIt) {
   const ExplainedOperator e(chain(4, 1024), fast_and_slow(), 4096, kThreeStages);

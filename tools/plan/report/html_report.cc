@@ -136,7 +136,7 @@ Json stage_rows(const ReportInput& input) {
                                                 : fmt::format("{} to {}", *least, *most)},
                     {"operators", operators},
                     {"parameters", elements_text(parameters)},
-                    {"recomputation", stage.recompute ? "yes" : "no"},
+                    {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
                     {"state", divides ? "divided" : "whole"},
                     {"in_flight", in_flight},
                     {"forward", figure(times.forward_seconds, "s")},

@@ -384,6 +384,7 @@ class _Exported(typing.NamedTuple):
         data = plan_data(plan, self.file, cluster, known)
         _refuse(data)
         self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"]])
+        self.graph.take_segments(self.origins, data["operators"], data["stages"])
         return data
 
 

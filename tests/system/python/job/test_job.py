@@ -214,15 +214,23 @@ def exported(kind):
 
 @functools.lru_cache(maxsize=None)
 def plan_of(kind, layout, micro_batches=4, recompute="", cluster=CLUSTER, model=None, **options):
-    """A plan, of the exported module without `model`; the stages in `recompute` compute their forward passes again."""
+    """A plan, of the exported module without `model`; the stages in `recompute` compute their forward passes again: "s0 s1", or
+    with `s0=3,2` its first 3 operators, and then the next 2, and not those after them."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "cluster.yaml")
         file.write_text(cluster)
         plan = agpcs.plan(model or exported(kind), file, layout=layout, micro_batches=micro_batches, bound=False,
                           bucket_bytes=4096, **options)
-    lines = [line.replace("recompute=no", "recompute=yes") if line.startswith(tuple(f"stage {name} " for name in recompute.split()))
-             else line for line in plan.text.splitlines()]
-    return agpcs.Plan("\n".join(lines) + "\n")
+    segments = dict(one.partition("=")[::2] for one in recompute.split())
+
+    def recomputed(line):
+        word, _, name = line.partition(" ")
+        name = name.partition(" ")[0]
+        if word != "stage" or name not in segments:
+            return line
+        return line.replace("recompute=no", "recompute=yes" + (f" segments={segments[name]}" if segments[name] else ""))
+
+    return agpcs.Plan("\n".join(map(recomputed, plan.text.splitlines())) + "\n")
 
 
 def operators_of(plan, model):

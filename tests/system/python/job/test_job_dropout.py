@@ -249,8 +249,8 @@ class BySample(unittest.TestCase):
                 self.assertLess(abs(tensor - tensors[name]).max() / max(abs(tensor).max(), 1e-3), tolerance, name)
 
     def test_a_transformer_trains_as_in_one_process(self):
-        for layout, recompute in ((TWO, "s0 s1"), (FOUR, ""), (TWO_BY_TWO, "s1")):
-            with self.subTest(layout=layout):
+        for layout, recompute in ((TWO, "s0 s1"), (TWO, "s0=9x2 s1=6"), (FOUR, ""), (TWO_BY_TWO, "s1")):
+            with self.subTest(layout=layout, recompute=recompute):
                 self.compare(Drops, plan_of(Drops, layout, recompute=recompute))
         self.compare(Drops, plan_of(Drops, "a/0", 1))
 
@@ -264,7 +264,9 @@ class BySample(unittest.TestCase):
         self.compare(Drops, plan, losses, state, 2e-2, 3, autocast="bf16")
 
     def test_compiled_and_computed_again(self):
-        self.compare(Drops, plan_of(Drops, TWO, recompute="s0"), steps=4, compile={"backend": "aot_eager"})
+        for recompute in ("s0", "s0=9"):
+            with self.subTest(recompute=recompute):
+                self.compare(Drops, plan_of(Drops, TWO, recompute=recompute), steps=4, compile={"backend": "aot_eager"})
 
     def test_goes_on_from_a_checkpoint_and_by_another_plan(self):
         plans = [plan_of(Drops, TWO), plan_of(Drops, "a/0:3,b/0:1")]

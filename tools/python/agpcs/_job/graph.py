@@ -9,6 +9,9 @@ that reads it computes it. A region without gradients is one node.
 
 from __future__ import annotations
 
+import bisect
+import collections
+import itertools
 import operator
 import re
 import warnings
@@ -168,6 +171,7 @@ class Graph:
                 self.of_samples.add(node)
         self.types = {}  # of tensors, where they are other ones than in the graph
         self.stage = {}  # by node; None: free
+        self.segment = {}  # by name of a node that has operators, in its stage
         self.loss_stage = 0
 
     def _refuse_what_is_unknown(self, replaces):
@@ -308,6 +312,18 @@ class Graph:
                 self.stage.update(dict.fromkeys(waiting, stage))
                 waiting.clear()
         self.stage.update(dict.fromkeys(waiting, self.loss_stage))
+
+    def take_segments(self, origins, operators, stages):
+        """Sets the segment of each node that has operators. `stages` are the plan's, as its JSON has them; the operators after
+        their recomputed segments are one segment more. A node whose operators lie in several is in the last one."""
+        ends = {stage["name"]: list(itertools.accumulate(stage.get("segments", ()))) for stage in stages}
+        before = collections.Counter()
+        self.segment.clear()
+        for op in operators:
+            number = bisect.bisect_right(ends[op["stage"]], before[op["stage"]])
+            before[op["stage"]] += 1
+            for name in {origin_of(origins, output) for output in op["outputs"]}:
+                self.segment[name] = max(number, self.segment.get(name, 0))
 
     def _placed(self, origins, operators, stages):
         """The stage of each node that has operators, by name. Operators of the loss come last, and are of no node."""

@@ -85,8 +85,10 @@ class Role:
         return [(line["instruction"], line["after"]) for line in program["instructions"]]
 
     @property
-    def recomputes(self):
-        return self._data["stages"][self.number]["recompute"]
+    def recomputed(self):
+        """How many segments of its stage are computed again; 0: none."""
+        stage = self._data["stages"][self.number]
+        return len(stage.get("segments", (1,))) if stage["recompute"] else 0
 
     def close(self):
         """Gives up its process groups."""

@@ -10,6 +10,7 @@ import torch
 
 from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.graph import extent, extents, is_number, where
+from agpcs._job.segments import SEGMENT
 
 
 NODE = "agpcs.node"  #: by this, a node of a stage's graph names that of the module's graph
@@ -155,6 +156,7 @@ def _module(graph, s, nodes, inputs, received, sent):
                 copies[node].target, copies[node].args = function, (rows, axis, *copies[node].args)
             copies[node].meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta}
             copies[node].meta[NODE] = node.name
+            copies[node].meta[SEGMENT] = graph.segment.get(node.name)
     outputs = ()
     if s == graph.loss_stage:
         outputs = torch.fx.map_arg(tuple(graph.output.args[0]), copies.__getitem__)

@@ -8,15 +8,14 @@ All-reduces and reduce-scatters begin during the last backward pass, when their 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 
 import torch
 import torch.distributed as dist
-from torch.utils.checkpoint import checkpoint
 
 from agpcs._job.links import Works
+from agpcs._job.segments import Segments
 
 _STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradient": "recv", "all_reduce": "collective",
             "reduce_scatter": "collective", "all_gather": "collective", "report": "collective"}
@@ -151,19 +150,19 @@ class Player:
     """
 
     def __init__(self, role, stage, buckets, loss_of, update, autocast, masks, compiled, watch, trace):
-        self._stage, self._number, self._recompute = stage, role.number, role.recomputes
+        self._stage, self._number = stage, role.number
         self._cuts, self._links = {cut.name: cut for cut in role.cuts}, role.links
         self._loss_of, self._updating, self._autocast, self._masks = loss_of, update, autocast, masks
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
         self._parameters = list(stage.module.parameters())
-        self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
         self._differentiable = [number for number, value in enumerate(stage.received) if value.gradient]
         replica = role.shares.ranks[role.number].index(role.rank)
         self._micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(role.number, k)[replica]))
                                for k, first in enumerate(role.shares.begins[:-1])]
-        self._forward_of = stage.module if compiled is False else torch.compile(stage.module, **self._compiling(compiled))
+        prepare = (lambda part: part) if compiled is False else functools.partial(torch.compile, **self._compiling(compiled))
+        self._compute = Segments(stage.module, role.recomputed, stage.changed, prepare) if role.recomputed else prepare(stage.module)
         program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # The lines that reduce, by bucket, in the program's order.
@@ -270,18 +269,12 @@ class Player:
         for number in self._differentiable:
             own.received[number].requires_grad_()
         with self._autocast():
-            own.sent, outputs = self._computed(end - begin, *masks, *inputs, *own.received)
+            own.sent, outputs = self._compute(end - begin, *masks, *inputs, *own.received)
             if self._loss_of is None:
                 return
             loss = self._loss_of(outputs, begin, end)
         own.loss = self._updating.scaled(loss)
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
-
-    def _computed(self, *arguments):
-        if not self._recompute:
-            return self._forward_of(*arguments)
-        return checkpoint(self._forward_of, *arguments, use_reentrant=False,
-                          context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
 
     def _backward(self, k):
         run = functools.partial(self._pass_back, self._micro_batches[int(k)])
@@ -401,15 +394,3 @@ class Player:
     def _begin_report(self):
         self._loss = torch.zeros((), device=self._links.device) if self._loss is None else self._loss.float()
         return Works([(dist.all_reduce(self._loss, async_op=True), self._loss)])
-
-
-@contextlib.contextmanager
-def _unchanged(buffers):
-    """Restores buffers that are changed within: a pass that is computed again counts once."""
-    kept = [buffer.clone() for buffer in buffers]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, kept):
-                buffer.copy_(value)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/labels.h"
+#include "runtime/torch/data/labels.h"
 
 #include <fmt/format.h>
 

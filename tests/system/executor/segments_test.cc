@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages that recompute in segments train as others do, and hold what the memory model says.
+#include "ir/strategy/stage_memory.h"
+#include "tests/system/executor/kept_bytes.h"
+#include "tests/system/executor/stage_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::StageDriver;
+
+// Operators that read w2 twice, a1 and d over others, and draw or count.
+constexpr const char* kSkips = R"(
+    input x [n,6]
+    input labels int64[n]
+    constant ratio []
+    constant training bool[]
+    parameter w1 [6,16]
+    parameter w2 [16,16]
+    parameter scale [16]
+    parameter bias [16]
+    state mean [16]
+    state variance [16]
+    parameter w3 [16,4]
+    h1 = MatMul(x, w1) [n,16]
+    a1 = Relu(h1) [n,16]
+    h2 = MatMul(a1, w2) [n,16]
+    z = BatchNormalization(h2, scale, bias, mean, variance) [n,16] training_mode=1
+    d = Dropout(z, ratio, training) [n,16]
+    h3 = MatMul(d, w2) [n,16]
+    s = Add(h3, a1) [n,16]
+    t = Mul(s, d) [n,16]
+    y = MatMul(t, w3) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+template <typename T>
+void set_constant(Graph& graph, const char* name, T value) {
+  Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
+  constant.bytes.resize(sizeof value);
+  std::memcpy(constant.bytes.data(), &value, sizeof value);
+}
+
+Graph graph_with_skips() {
+  Graph graph = testing::graph_of(kSkips);
+  set_constant(graph, "ratio", 0.5F);
+  set_constant(graph, "training", true);
+  return graph;
+}
+
+/// Returns a plan of one device whose stage recomputes `segments`; none: it recomputes nothing.
+Plan plan_in_segments(const Graph& graph, const std::string& strategy, std::int64_t batch,
+                      std::vector<std::int64_t> segments) {
+  Plan plan = testing::plan_of(graph, testing::one_device(), strategy, batch);
+  plan.stages[0].recompute = !segments.empty();
+  const bool whole = segments == std::vector{static_cast<std::int64_t>(graph.ops.size())};
+  if (!whole) plan.stages[0].segments = std::move(segments);
+  const Status valid = verify_plan(plan);
+  AGPCS_CHECK(valid.ok(), "{}", valid.message());
+  return plan;
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << i;
+}
+
+TEST(Segments, TrainAsAStageThatKeepsAll) {
+  const Graph graph = graph_with_skips();
+  const char* strategy = "micro-batches 2\nstage a/0=8 : *\n";
+  StageDriver plain(graph, plan_in_segments(graph, strategy, 16, {}));
+  const std::vector<double> losses = plain.steps(4);
+  const std::vector<std::vector<std::int64_t>> all = {
+      {10}, {2, 8}, {3, 2, 2, 3}, {4}, {2, 3, 1}, std::vector<std::int64_t>(10, 1), {1, 1, 1}};
+  for (const std::vector<std::int64_t>& segments : all) {
+    SCOPED_TRACE(::testing::PrintToString(segments));
+    StageDriver again(graph, plan_in_segments(graph, strategy, 16, segments));
+    EXPECT_THAT(again.steps(4), ::testing::Pointwise(::testing::DoubleNear(1e-6), losses));
+    for (const char* name : {"w1", "w2", "scale", "bias", "mean", "variance", "w3"}) {
+      SCOPED_TRACE(name);
+      expect_near(again.value(name), plain.value(name));
+    }
+  }
+}
+
+// Writes down the gradients of each bucket when it is released.
+class GradientLog : public GradientListener {
+ public:
+  explicit GradientLog(TorchExecutor& executor) : executor_(executor) {}
+  void bucket_ready(int bucket) override {
+    buckets.push_back(bucket);
+    gradients[bucket] = now(bucket);
+    first_layer.push_back(now(kFirstLayer));
+  }
+  std::vector<float> now(int bucket) {
+    const Buffer buffer = executor_.bucket(bucket).value();
+    std::vector<float> values(buffer.bytes / sizeof(float));
+    std::memcpy(values.data(), buffer.data, buffer.bytes);
+    return values;
+  }
+  static constexpr int kFirstLayer = 2;
+  std::vector<int> buckets;
+  std::map<int, std::vector<float>> gradients;
+  std::vector<std::vector<float>> first_layer;  // when each bucket was released
+
+ private:
+  TorchExecutor& executor_;
+};
+
+TEST(Segments, ReleaseABucketAsSoonAsTheLastOfThemHasAddedToIt) {
+  const Graph graph = graph_with_skips();
+  const char* strategy =
+      "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w3\nbucket 0 ring w2 bias scale\n"
+      "bucket 0 ring w1\n";
+  for (const std::vector<std::int64_t>& segments :
+       std::vector<std::vector<std::int64_t>>{{2, 3, 5}, {2, 3}}) {
+    SCOPED_TRACE(::testing::PrintToString(segments));
+    StageDriver driver(graph, plan_in_segments(graph, strategy, 8, segments));
+    GradientLog log(driver.executor());
+    ASSERT_TRUE(driver.executor().begin_step(0).ok());
+    ASSERT_TRUE(driver.executor().forward(0).ok());
+    ASSERT_TRUE(driver.executor().backward(0, true, log).ok());
+    EXPECT_THAT(log.buckets, ElementsAre(0, 1, 2));
+    for (const auto& [bucket, released] : log.gradients) EXPECT_EQ(released, log.now(bucket));
+    EXPECT_THAT(log.first_layer[0], ::testing::Each(0.0F));
+    EXPECT_THAT(log.first_layer[1], ::testing::Each(0.0F));
+    EXPECT_THAT(log.first_layer[2], ::testing::Contains(::testing::Ne(0.0F)));
+  }
+}
+
+constexpr std::int64_t kSamples = 256, kWidth = 64;
+
+// Layers of two kinds, of which one keeps what it reads and one what it makes; residuals.
+Graph graph_of_layers() {
+  std::string text = "input x [n,64]\ninput labels int64[n]\nfirst = MatMul(x, w) [n,64]\n";
+  std::string parameters = "parameter w [64,64]\nparameter v [64,8]\n", in = "first";
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::string n = std::to_string(layer);
+    parameters += "parameter w" + n + " [64,64]\nparameter u" + n + " [64,64]\n";
+    text += "h" + n + " = MatMul(" + in + ", w" + n + ") [n,64]\na" + n + " = " +
+            (layer % 2 == 0 ? "Gelu" : "Tanh") + "(h" + n + ") [n,64]\nb" + n + " = MatMul(a" + n +
+            ", u" + n + ") [n,64]\nr" + n + " = Add(b" + n + ", " + in + ") [n,64]\n";
+    in = "r" + n;
+  }
+  return testing::graph_of(parameters + text + "y = MatMul(" + in +
+                           ", v) [n,8]\nl = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\n"
+                           "loss l\n");
+}
+
+struct Bytes {
+  std::int64_t held = 0, peak = 0;  // between the passes, and at most in the backward pass
+};
+
+Bytes bytes_of_executor(const Graph& graph, const Plan& plan) {
+  StageDriver driver(graph, plan);
+  TorchExecutor& executor = driver.executor();
+  AGPCS_CHECK(executor.begin_step(0).ok(), "begin_step");
+  const auto live = std::make_shared<testing::LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  testing::BucketLog log;
+  AGPCS_CHECK(executor.forward(0).ok(), "forward");
+  const std::int64_t held = live->bytes();
+  live->begin_peak();
+  AGPCS_CHECK(executor.backward(0, true, log).ok(), "backward");
+  EXPECT_LE(std::abs(live->bytes()), 64) << "a backward pass frees what its forward pass has left";
+  return {held, live->peak()};
+}
+
+Bytes bytes_of_model(const Graph& graph, const Plan& plan) {
+  std::vector<OpId> ops(graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
+  const StageMemory memory =
+      StageMemoryModel(graph, plan.training).of(parts_of_stage(plan, graph, 0, ops), kSamples);
+  return {memory.inputs + memory.in_flight, memory.inputs + memory.backward_peak};
+}
+
+TEST(Segments, HoldWhatTheMemoryModelSays) {
+  const Graph graph = graph_of_layers();
+  ASSERT_EQ(graph.ops.size(), 19U);
+  const std::int64_t activation = kSamples * kWidth * 4, weight = kWidth * kWidth * 4;
+  const std::int64_t logits = kSamples * 8 * 4;
+  std::vector<std::int64_t> held, peaks;
+  const std::vector<std::vector<std::int64_t>> all = {{},     {19},   {5, 4, 4, 6},
+                                                      {5, 4}, {9, 4}, {3, 4, 4, 4}};
+  for (const std::vector<std::int64_t>& segments : all) {
+    SCOPED_TRACE(::testing::PrintToString(segments));
+    const Plan plan =
+        plan_in_segments(graph, "micro-batches 1\nstage a/0=256 : *\n", kSamples, segments);
+    const Bytes model = bytes_of_model(graph, plan), executor = bytes_of_executor(graph, plan);
+    EXPECT_NEAR(static_cast<double>(executor.held), static_cast<double>(model.held), 64);
+    EXPECT_NEAR(static_cast<double>(executor.peak), static_cast<double>(model.peak),
+                static_cast<double>(weight + logits));
+    held.push_back(executor.held);
+    peaks.push_back(executor.peak);
+  }
+  // As a whole, it keeps nothing; in segments, less at a time; in part, what follows the segments.
+  EXPECT_GT(held[0] - held[1], 8 * activation);
+  EXPECT_GT(peaks[1] - peaks[2], 5 * activation);
+  EXPECT_GT(held[3] - held[2], 3 * activation);
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes a stage's module segment by segment. A recomputed segment keeps what it reads, and computes the rest again for its
+backward pass; what follows the recomputed segments keeps what it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+SEGMENT = "agpcs.segment"  #: by this, a node of a stage's graph that has operators names its segment, from 0
+
+
+class Segments:
+    """Computes the `module` of a Stage, whose first `recomputed` segments are computed again. `changed` are the names in it of
+    buffers that its forward pass changes; `prepare(module)` is called for what computes a segment."""
+
+    def __init__(self, module, recomputed, changed, prepare):
+        nodes = list(module.graph.nodes)
+        self._places = [node for node in nodes if node.op == "placeholder"]
+        self._module, self._output = module, nodes[-1]
+        numbers = _numbers(nodes)
+        self._parts = []  # (function, nodes that it reads, nodes that it gives, nodes that nobody reads after it)
+        found = sorted(set(numbers.values()))
+        held = set(self._places)
+        for number in found:
+            own = [node for node in nodes if numbers.get(node) == number]
+            part, reads, gives = _part(module, own)
+            held.update(gives)
+            over = {node for node in held if all(numbers.get(user, found[-1] + 1) <= number for user in node.users)}
+            held -= over
+            compute = prepare(part)
+            if number < recomputed:
+                buffers = [part.get_buffer(name) for name in changed if hasattr(part, name)]
+                compute = functools.partial(_recomputed, compute, buffers)
+            self._parts.append((compute, reads, gives, over))
+
+    def __call__(self, *arguments):
+        values = dict(zip(self._places, arguments))
+        del arguments  # what nobody reads any more is freed
+        for compute, reads, gives, over in self._parts:
+            values.update(zip(gives, compute(*(values[node] for node in reads))))
+            for node in over:
+                del values[node]
+        values.update((node, getattr(self._module, node.target)) for node in self._output.all_input_nodes if node.op == "get_attr")
+        return torch.fx.map_arg(self._output.args[0], values.__getitem__)
+
+
+def _numbers(nodes):
+    """The segment of each node that computes. A node without operators lies with the last of its inputs; one that reads no
+    segment lies with the first that reads it, and one that nobody reads, which changes a buffer, with the next node."""
+    numbers = {}
+    for node in nodes:
+        own = [number for number in (node.meta.get(SEGMENT),) if number is not None]
+        own += [numbers[source] for source in node.all_input_nodes if source in numbers]
+        if node.op == "call_function" and own:
+            numbers[node] = max(own)
+    following = max(numbers.values(), default=0)
+    for node in reversed(nodes):
+        if node.op == "call_function":
+            readers = [numbers[user] for user in node.users if user in numbers]
+            following = numbers.setdefault(node, min(readers, default=following))
+    return numbers
+
+
+def _part(module, own):
+    """A module of the nodes `own`, the nodes whose values it takes, and those whose values it gives."""
+    inside = set(own)
+    sources = dict.fromkeys(source for node in own for source in node.all_input_nodes if source not in inside)
+    reads = [source for source in sources if source.op != "get_attr"]
+    gives = [node for node in own if any(user not in inside for user in node.users)]
+    graph = torch.fx.Graph()
+    copies = {source: graph.placeholder(source.name) for source in reads}
+    copies.update((source, graph.get_attr(source.target)) for source in sources if source.op == "get_attr")
+    for node in own:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in gives))
+    return torch.fx.GraphModule(module, graph, type(module).__name__), reads, gives
+
+
+def _recomputed(compute, buffers, *arguments):
+    return checkpoint(compute, *arguments, use_reentrant=False,
+                      context_fn=lambda: (contextlib.nullcontext(), _unchanged(buffers)))
+
+
+@contextlib.contextmanager
+def _unchanged(buffers):
+    """Restores buffers that are changed within: a pass that is computed again counts once."""
+    kept = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, kept):
+                buffer.copy_(value)
