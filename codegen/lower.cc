@@ -102,6 +102,7 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   lowered.algorithm = bucket.algorithm;
   lowered.flow = bucket.flow;
   lowered.shared_with = bucket.shared_with;
+  lowered.parts = bucket.parts;
   if (bucket.parameters.empty()) {
     return internal_error(fmt::format("strategy: bucket {} is empty", index));
   }
@@ -118,16 +119,16 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   return lowered;
 }
 
-/// Divides the state of the stages whose replicas do so: by their devices' speed and by the memory
-/// that the step leaves them.
+/// Divides the state of the stages whose replicas do so and whose buckets have no parts yet: by
+/// their devices' speed and by the memory that the step leaves them.
 void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& strategy,
                    const Timetable& timetable, Plan& plan) {
   std::optional<StageMemoryModel> model;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
-    if (!divides_state(spec, plan.training)) continue;
-    if (!model) model.emplace(graph, plan.training);
     const int stage = static_cast<int>(s);
+    if (!divides_state(spec, plan.training) || has_own_parts(strategy, stage)) continue;
+    if (!model) model.emplace(graph, plan.training);
     std::vector<PlanBucket*> buckets;
     DividedState state(plan.training.optimizer);
     for (PlanBucket& bucket : plan.buckets) {

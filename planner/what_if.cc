@@ -59,7 +59,9 @@ class PlanChanges {
       std::optional<Strategy> changed = moves_.apply(strategy, strategy, move);
       if (!changed) return changed;
       strategy = std::move(*changed);
-      if (strategy.buckets.empty()) strategy.buckets = now_.buckets;
+      if (!strategy.buckets.empty()) continue;
+      strategy.buckets = now_.buckets;
+      for (Bucket& bucket : strategy.buckets) bucket.parts.clear();  // they were of other devices
     }
     return strategy;
   }

@@ -191,11 +191,37 @@ class StrategyVerifier {
     return fail("bucket {} of stage {} names a flow of stage {}", index, bucket.stage, stage);
   }
 
+  Status check_parts(std::size_t index) const {
+    const Bucket& bucket = s_.buckets[index];
+    if (bucket.parts.empty()) return {};
+    std::size_t devices = 0;
+    bool divides = false;
+    for (int i = 0; i < stage_count(); ++i) {
+      if (!bucket.is_of(i)) continue;
+      devices += s_.stages[static_cast<std::size_t>(i)].devices.size();
+      divides = divides || s_.stages[static_cast<std::size_t>(i)].divides_state;
+    }
+    if (!divides) return fail("bucket {} has parts, but its stage keeps its state whole", index);
+    if (bucket.parts.size() != devices || devices < 2) {
+      return fail("bucket {} has {} parts for {} devices", index, bucket.parts.size(), devices);
+    }
+    std::int64_t elements = 0;
+    for (const TensorId id : bucket.parameters) elements += elements_at(graph_.tensor(id).shape, 1);
+    const std::int64_t sum =
+        std::accumulate(bucket.parts.begin(), bucket.parts.end(), std::int64_t{0});
+    const bool below =
+        std::any_of(bucket.parts.begin(), bucket.parts.end(), [](auto part) { return part < 0; });
+    if (sum == elements && !below) return {};
+    return fail("bucket {}: parts {} for {} elements", index, fmt::join(bucket.parts, ","),
+                elements);
+  }
+
   Status check_buckets() const {
     AGPCS_RETURN_IF_ERROR(check_flows());
     std::set<TensorId> placed;
     for (std::size_t i = 0; i < s_.buckets.size(); ++i) {
       AGPCS_RETURN_IF_ERROR(check_algorithm(i));
+      AGPCS_RETURN_IF_ERROR(check_parts(i));
       for (const TensorId id : s_.buckets[i].parameters) {
         const Tensor& t = graph_.tensor(id);
         std::vector<int> stages = s_.buckets[i].shared_with;
@@ -277,6 +303,23 @@ std::vector<bool> can_cross(const Graph& graph) {
     result.push_back(!of_samples[id] || has_rows(graph.tensors[id].shape));
   }
   return result;
+}
+
+bool Bucket::is_of(int of_stage) const {
+  return stage == of_stage ||
+         std::find(shared_with.begin(), shared_with.end(), of_stage) != shared_with.end();
+}
+
+bool has_own_parts(const Strategy& strategy, int stage) {
+  return std::any_of(strategy.buckets.begin(), strategy.buckets.end(), [&](const Bucket& bucket) {
+    return bucket.is_of(stage) && !bucket.parts.empty();
+  });
+}
+
+void forget_parts(Strategy& strategy, int stage) {
+  for (Bucket& bucket : strategy.buckets) {
+    if (bucket.is_of(stage)) bucket.parts.clear();
+  }
 }
 
 void fit_flows(Strategy& strategy) {
@@ -369,7 +412,11 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
       fmt::format_to(Out(text), " shared-with={}", fmt::join(bucket.shared_with, ","));
     }
     fmt::format_to(Out(text), " algorithm={}", name_of(bucket.algorithm));
-    text += bucket.flow < 0 ? ":" : fmt::format(":f{}:", bucket.flow);
+    if (bucket.flow >= 0) fmt::format_to(Out(text), ":f{}", bucket.flow);
+    if (!bucket.parts.empty()) {
+      fmt::format_to(Out(text), " parts={}", fmt::join(bucket.parts, ","));
+    }
+    text += ':';
     for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;
     text += '\n';
   }

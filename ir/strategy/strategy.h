@@ -74,7 +74,12 @@ struct Bucket {
   std::vector<TensorId> parameters;
   int flow = -1;                      ///< index into Strategy::flows with AllReduce::kFlow, else -1
   std::vector<int> shared_with = {};  ///< the other stages that read its parameters, ascending
+  /// By device of its stages, ascending: the elements that it owns. Empty: as the stage divides its
+  /// state (ir/strategy/state_parts.h), which it does by itself only where none of its buckets has
+  /// parts.
+  std::vector<std::int64_t> parts = {};
   bool is_shared() const { return !shared_with.empty(); }
+  bool is_of(int of_stage) const;
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
@@ -103,7 +108,8 @@ std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
 ///   sends a tensor with a gradient. What stages have in flight depends on 1F1B alone;
 /// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
-///   of several stages has one, and no stage that divides its state.
+///   of several stages has one, and no stage that divides its state;
+/// - parts of buckets are of stages that divide their state, and each element has one owner.
 ///
 /// Why this is what 1F1B needs, with d[s] micro-batches in flight in stage s: forward k of s waits
 /// for backward k - d[s] of s, and for forward k of each stage from which s receives. Backward m of
@@ -131,6 +137,11 @@ std::vector<bool> can_cross(const Graph& graph);
 /// stage is reduced by a ring, buckets with other algorithms name no flow, and flows that serve no
 /// bucket are dropped.
 void fit_flows(Strategy& strategy);
+
+/// Returns whether a bucket of stage `stage` has parts of its own.
+bool has_own_parts(const Strategy& strategy, int stage);
+/// Lets stage `stage` divide its state by itself: its buckets have no parts of their own any more.
+void forget_parts(Strategy& strategy, int stage);
 
 /// Repairs what stages have in flight after stages, micro-batches or the schedule have changed: no
 /// stage has more than an earlier one, or than there are micro-batches, and one that has what the

@@ -94,7 +94,7 @@ class Evaluator::Impl {
   struct BucketNow {
     std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
-    DType held = DType::kFp32;  // if it has one stage
+    DType held = DType::kFp32;
     int stage = 0;              // the first of its stages
     int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
     AllReduce algorithm = AllReduce::kRing;
@@ -135,9 +135,12 @@ class Evaluator::Impl {
 
   /// Returns whether a stage divides its state.
   bool divides(const Strategy& strategy) const {
-    return std::any_of(strategy.stages.begin(), strategy.stages.end(), [&](const StageSpec& spec) {
-      return divides_state(spec, problem_.training);
-    });
+    return std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                       [&](const StageSpec& spec) {
+                         return divides_state(spec, problem_.training);
+                       }) ||
+           std::any_of(strategy.buckets.begin(), strategy.buckets.end(),
+                       [](const Bucket& bucket) { return !bucket.parts.empty(); });
   }
 
   /// Looks up everything that does not depend on shares.
@@ -188,7 +191,8 @@ class Evaluator::Impl {
     owned_.resize(strategy.stages.size());
     for (int stage = 0; stage < stage_count(); ++stage) {
       owned_[at(stage)].clear();
-      if (divides_state(spec(stage), problem_.training)) divide(stage);
+      if (!divides_state(spec(stage), problem_.training)) continue;
+      if (!has_own_parts(strategy, stage)) divide(stage);
     }
   }
 
@@ -218,19 +222,25 @@ class Evaluator::Impl {
     owned_[at(stage)] = divide_state(state.elements(), owners);
   }
 
-  /// Divides each bucket of the stages that divide their state.
+  /// Divides each bucket that has no parts of its own, of the stages that divide their state.
   void divide_buckets() {
     for (BucketNow& bucket : buckets_) {
-      bucket.parts.clear();
-      if (bucket.shared != nullptr || owned_[at(bucket.stage)].empty()) continue;
-      bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
-      const std::int64_t each = state_bytes(problem_.training.optimizer, bucket.held);
-      for (std::size_t i = 0; i < bucket.parts.size(); ++i) {
-        Equals& replica = equals_of(bucket.stage, i);
-        const std::int64_t others = bucket.elements - bucket.parts[i];
-        replica.others += others;
-        replica.others_bytes += others * each;
+      if (bucket.shared == nullptr && !owned_[at(bucket.stage)].empty()) {
+        bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
       }
+      if (bucket.parts.empty()) continue;
+      const std::int64_t each = state_bytes(problem_.training.optimizer, bucket.held);
+      const std::vector<DeviceId>& owners = group_of(bucket).devices;
+      for_each_stage(bucket, [&](int stage, int) {
+        std::size_t owner = 0;  // both are ascending
+        for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+          while (owners[owner] != spec(stage).devices[i]) ++owner;
+          const std::int64_t others = bucket.elements - bucket.parts[owner];
+          Equals& replica = equals_of(stage, i);
+          replica.others += others;
+          replica.others_bytes += others * each;
+        }
+      });
     }
   }
 
@@ -259,6 +269,7 @@ class Evaluator::Impl {
     now.elements = shared.elements;
     now.tensors = static_cast<std::int64_t>(shared.parameters.size());
     now.stage = shared.stages.front();
+    now.held = stages_.parameter(shared.parameters.front()).gradient.held;
     now.shared = &shared;
     write_devices(*strategy_, shared.stages, sharing_);
     now.sharing = groups_.find(sharing_, nullptr);
@@ -299,12 +310,15 @@ class Evaluator::Impl {
       if (bucket.is_shared()) {
         const SharedParameters& shared =
             stages_.shared_by(*partition_, bucket.stage, bucket.shared_with, bucket.parameters);
-        add_shared(shared).algorithm = bucket.algorithm;
+        BucketNow& now = add_shared(shared);
+        now.algorithm = bucket.algorithm;
+        now.parts = bucket.parts;
         continue;
       }
       BucketNow now;
       now.stage = bucket.stage;
       now.algorithm = bucket.algorithm;
+      now.parts = bucket.parts;
       if (bucket.flow >= 0) now.flow = &strategy_->flows[at(bucket.flow)];
       now.tensors = static_cast<std::int64_t>(bucket.parameters.size());
       OpId first = std::numeric_limits<OpId>::max();
@@ -482,7 +496,8 @@ class Evaluator::Impl {
     step_.collectives.push_back(groups_.report_of(*everybody_));
     for (const BucketNow& bucket : buckets_) {
       if (!divides_) break;
-      step_.collectives.push_back(bucket.parts.empty() || !takes_time(bucket.stage)
+      const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);
+      step_.collectives.push_back(bucket.parts.empty() || !takes
                                       ? &kNothing
                                       : groups_.all_gather_of(group_of(bucket), bucket.algorithm,
                                                               part_bytes(bucket, bucket.held)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/problem/strategy_of_plan.h"
 
+#include "codegen/lower.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/strategy/memory.h"
@@ -61,6 +62,23 @@ void read_in_flight(const Plan& plan, Strategy& strategy) {
   }
 }
 
+/// Keeps the parts that the plan states, of the stages that would not divide their state so by
+/// themselves.
+void keep_parts(const Plan& plan, const Graph& graph, const Cluster& cluster, Strategy& strategy) {
+  const auto is_sharded = [](const PlanBucket& bucket) { return bucket.is_sharded(); };
+  if (std::none_of(plan.buckets.begin(), plan.buckets.end(), is_sharded)) return;
+  const Result<Plan> again = lower(graph, cluster, plan.training, strategy, plan.made_by);
+  for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
+    bool same = again.ok();
+    for (std::size_t b = 0; b < plan.buckets.size() && same; ++b) {
+      same = !plan.buckets[b].is_of(s) || again->buckets[b].parts == plan.buckets[b].parts;
+    }
+    for (std::size_t b = 0; b < plan.buckets.size() && !same; ++b) {
+      if (plan.buckets[b].is_of(s)) strategy.buckets[b].parts = plan.buckets[b].parts;
+    }
+  }
+}
+
 }  // namespace
 
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster) {
@@ -78,7 +96,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
     AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s]));
     spec.divides_state =
         std::any_of(plan.buckets.begin(), plan.buckets.end(), [&](const PlanBucket& bucket) {
-          return bucket.stage == static_cast<int>(s) && bucket.is_sharded();
+          return bucket.is_of(static_cast<int>(s)) && bucket.is_sharded();
         });
     strategy.stages.push_back(std::move(spec));
   }
@@ -98,6 +116,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       strategy.buckets.back().parameters.push_back(found->second);
     }
   }
+  keep_parts(plan, graph, cluster, strategy);
   return strategy;
 }
 

@@ -165,12 +165,27 @@ StrategyMoves::StrategyMoves(const Problem& problem)
                        : micro_batch_numbers(problem.training.batch);
 }
 
+namespace {
+
+/// Forgets the parts of buckets whose stages have other devices than in `before`.
+void forget_parts_of_others(const Strategy& before, Strategy& changed) {
+  if (changed.buckets.empty()) return;
+  for (std::size_t s = 0; s < changed.stages.size(); ++s) {
+    const bool same =
+        s < before.stages.size() && before.stages[s].devices == changed.stages[s].devices;
+    if (!same) forget_parts(changed, static_cast<int>(s));
+  }
+}
+
+}  // namespace
+
 std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Strategy& grouped,
                                              const StrategyMove& move) {
   timers_.forget_if_many();
   const Strategy& from = changes_buckets(move) ? grouped : strategy;
   Changed changed = std::visit([&](const auto& one) { return result_of(from, one); }, move);
   if (changed) fit_in_flight(*changed);
+  if (changed) forget_parts_of_others(from, *changed);
   const std::int64_t batch = problem_.training.batch;
   if (!changed || batch % changed->micro_batches == 0) return changed;
   const auto covered = [&](const StageSpec& spec) {
@@ -355,6 +370,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const M
   Strategy changed = grouped;
   Bucket& into = changed.buckets[at(move.into)];
   const Bucket& from = changed.buckets[at(move.from)];
+  forget_parts(changed, into.stage);
   into.parameters.insert(into.parameters.end(), from.parameters.begin(), from.parameters.end());
   changed.buckets.erase(changed.buckets.begin() + move.from);
   return changed;
@@ -363,6 +379,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const M
 StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const SplitBucket& move) {
   Strategy changed = grouped;
   Bucket& bucket = changed.buckets[at(move.bucket)];
+  forget_parts(changed, bucket.stage);
   Bucket second = bucket;
   second.parameters.assign(bucket.parameters.begin() + move.gradient, bucket.parameters.end());
   bucket.parameters.resize(at(move.gradient));

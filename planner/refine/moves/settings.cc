@@ -110,9 +110,10 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
     StageSpec& spec = changed.stages[s];
     spec.recompute = move.recompute.value_or(spec.recompute);
-    if (spec.devices.size() > 1) {
-      spec.divides_state = move.divides_state.value_or(spec.divides_state);
-    }
+    const bool divides = move.divides_state.value_or(spec.divides_state);
+    if (spec.devices.size() < 2 || divides == spec.divides_state) continue;
+    spec.divides_state = divides;
+    forget_parts(changed, static_cast<int>(s));
   }
   if (move.in_flight) {
     change_in_flight(*move.in_flight, move.stage, changed);
