@@ -89,7 +89,7 @@ TEST(StrategyOfPlan, LosesPartsWithTheDevicesThatOwnThem) {
   const auto after = [&](const StrategyMove& move) {
     return has_own_parts(*moves.apply(back, back, move), 0);
   };
-  EXPECT_TRUE(after(SetMemory{0, true}));
+  EXPECT_TRUE(after(SetMemory{0, kWholeStage}));
   EXPECT_TRUE(after(SetMicroBatches{4, true}));
   EXPECT_FALSE(after(SetMemory{0, std::nullopt, false}));
   const DeviceId first = back.stages[0].devices[0], second = back.stages[0].devices[1];
