@@ -95,7 +95,7 @@ class Evaluator::Impl {
     std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
     DType held = DType::kFp32;
-    int stage = 0;              // the first of its stages
+    int stage = 0;  // the first of its stages
     int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
     AllReduce algorithm = AllReduce::kRing;
     const PlanFlow* flow = nullptr;            // if the algorithm is `kFlow`
@@ -135,10 +135,9 @@ class Evaluator::Impl {
 
   /// Returns whether a stage divides its state.
   bool divides(const Strategy& strategy) const {
-    return std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                       [&](const StageSpec& spec) {
-                         return divides_state(spec, problem_.training);
-                       }) ||
+    return std::any_of(
+               strategy.stages.begin(), strategy.stages.end(),
+               [&](const StageSpec& spec) { return divides_state(spec, problem_.training); }) ||
            std::any_of(strategy.buckets.begin(), strategy.buckets.end(),
                        [](const Bucket& bucket) { return !bucket.parts.empty(); });
   }

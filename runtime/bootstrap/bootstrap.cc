@@ -75,7 +75,7 @@ class BootstrapClient final : public Bootstrap {
   std::unique_ptr<BootstrapServer> server_;
   std::string service_address_;  // where this rank looks for it
   int port_ = 0;
-  Channel channel_;
+  Connection channel_;
   Fd wake_read_, wake_write_;
   std::thread reader_;
   std::string service_name_ = "rank 0";  // only the reader uses it
@@ -166,7 +166,7 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
                   "rank 0 does not answer: " + connected.status().message());
   }
   set_non_blocking(connected->get());
-  channel_ = Channel(std::move(*connected));
+  channel_ = Connection(std::move(*connected));
   const Frame hello{
       FrameKind::kHello,
       {kBootstrapMagic, std::to_string(options_.rank), std::to_string(options_.size),

@@ -33,21 +33,21 @@ Result<ProofEnd> shake_hands(Tls& tls, int fd, Deadline deadline) {
 
 }  // namespace
 
-void Channel::close() {
+void Connection::close() {
   tls_.reset();
   fd_.reset();
 }
 
-ssize_t Channel::read(const iovec* parts, int count) {
+ssize_t Connection::read(const iovec* parts, int count) {
   return tls_ ? tls_->read(parts, count) : readv(fd_.get(), parts, count);
 }
 
-ssize_t Channel::read(char* data, std::size_t bytes) {
+ssize_t Connection::read(char* data, std::size_t bytes) {
   const iovec part{data, bytes};
   return read(&part, 1);
 }
 
-ssize_t Channel::write(const iovec* parts, int count) {
+ssize_t Connection::write(const iovec* parts, int count) {
   if (tls_) return tls_->write(parts, count);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
@@ -55,12 +55,12 @@ ssize_t Channel::write(const iovec* parts, int count) {
   return sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
 }
 
-ssize_t Channel::write(const char* data, std::size_t bytes) {
+ssize_t Connection::write(const char* data, std::size_t bytes) {
   const iovec part{const_cast<char*>(data), bytes};
   return write(&part, 1);
 }
 
-void Channel::flush_before(Deadline deadline) {
+void Connection::flush_before(Deadline deadline) {
   while (!flush()) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -69,7 +69,7 @@ void Channel::flush_before(Deadline deadline) {
   }
 }
 
-Result<ProofEnd> prove(Channel& channel, const ProofTerms& terms, int connector,
+Result<ProofEnd> prove(Connection& channel, const ProofTerms& terms, int connector,
                        Deadline deadline) {
   std::string secret;
   AGPCS_TRY(const ProofEnd proved, prove(channel.fd(), terms, connector, deadline, &secret));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channel: a connection between two ends of a job, plain or encrypted.
+// Connection: a connection between two ends of a job, plain or encrypted.
 #pragma once
 
 #include "ir/base/fd.h"
@@ -19,11 +19,11 @@
 namespace agpcs {
 
 /// As of a socket, one thread may read while another one writes.
-class Channel {
+class Connection {
  public:
-  Channel() = default;
+  Connection() = default;
   /// `fd` does not block.
-  Channel(Fd fd, std::unique_ptr<Tls> tls = nullptr)  // NOLINT(google-explicit-constructor)
+  Connection(Fd fd, std::unique_ptr<Tls> tls = nullptr)  // NOLINT(google-explicit-constructor)
       : fd_(std::move(fd)), tls_(std::move(tls)) {}
 
   int fd() const { return fd_.get(); }
@@ -54,7 +54,7 @@ class Channel {
 
 /// Does the connector's part of the proof over a plain `channel`, and then, if `terms` say so, of
 /// TLS, by which the channel is encrypted.
-Result<ProofEnd> prove(Channel& channel, const ProofTerms& terms, int connector,
+Result<ProofEnd> prove(Connection& channel, const ProofTerms& terms, int connector,
                        std::chrono::steady_clock::time_point deadline);
 
 /// Returns what `error`, an errno of a channel, says of a connection: "was lost: Broken pipe".

@@ -116,7 +116,7 @@ void Gate::judge(Stranger& stranger, std::vector<Guest>& guests) {
 void Gate::shake_hands(Stranger& stranger, std::vector<Guest>& guests) {
   switch (stranger.tls->shake_hands()) {
     case Tls::Step::kDone:
-      guests.push_back({Channel(std::move(stranger.fd), std::move(stranger.tls)),
+      guests.push_back({Connection(std::move(stranger.fd), std::move(stranger.tls)),
                         stranger.talk.connector, stranger.address});
       return;
     case Tls::Step::kWaits:

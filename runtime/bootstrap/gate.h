@@ -24,7 +24,7 @@ class Gate {
  public:
   /// A connection whose other end has proved the token, as `rank`, which may be any number.
   struct Guest {
-    Channel channel;
+    Connection channel;
     int rank = -1;
     std::string address;
   };

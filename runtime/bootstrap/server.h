@@ -43,7 +43,7 @@ class BootstrapServer {
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
-    Channel channel;
+    Connection channel;
     FrameReader in;
     std::string out;       // not sent yet
     int proved = -1;       // the rank that it has proved to be

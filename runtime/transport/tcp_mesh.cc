@@ -138,7 +138,7 @@ Result<bool> TcpMesh::connect_once(int rank, const std::string& host, int port) 
     if (Clock::now() >= deadline_) return cannot(fd.status().message());
     return false;
   }
-  Channel channel(std::move(*fd));
+  Connection channel(std::move(*fd));
   AGPCS_TRY(const ProofEnd end, prove(channel, terms(rank), bootstrap_.rank(), deadline_));
   switch (end) {
     case ProofEnd::kProved:

@@ -14,7 +14,7 @@ namespace agpcs {
 
 /// A connection with another rank, which has proved the job's token. The one with oneself is empty.
 struct TcpLink {
-  Channel channel;
+  Connection channel;
   std::string where;  ///< the other end: "10.0.0.1:46175"
 };
 

@@ -55,7 +55,7 @@ bool TcpTransfer::finished() const {
   return finished_;
 }
 
-TcpPeer::TcpPeer(Channel channel, std::string where, int epoll)
+TcpPeer::TcpPeer(Connection channel, std::string where, int epoll)
     : channel_(std::move(channel)),
       where_(std::move(where)),
       epoll_(epoll),

@@ -55,7 +55,7 @@ class TcpPeer {
 
   /// `where` is the other end's address. `epoll` watches the channel for bytes that come, with this
   /// peer as its data; the peer also has it watch for room while it needs that.
-  TcpPeer(Channel channel, std::string where, int epoll);
+  TcpPeer(Connection channel, std::string where, int epoll);
   /// Asks `epoll` to watch. From then on a thread calls `read` and `write`.
   Status watch();
 
@@ -111,7 +111,7 @@ class TcpPeer {
   Result<std::size_t> take_large(const Frame& frame, std::string_view rest);
   Status take_wish(const Frame& wish);
 
-  Channel channel_;  // read by one thread; written with `out_mutex_`
+  Connection channel_;  // read by one thread; written with `out_mutex_`
   const std::string where_;
   const int epoll_;
 

@@ -82,7 +82,7 @@ TEST(MoreHardware, NoPipelineMadeByHandIsFasterThanThePlan) {
 TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
   const Search search(50);
   int parts = 0;
-  for (int index = 0; index < 24; ++index) {
+  for (int index = 0; index < 32; ++index) {
     const GrowingProblem growing = growing_problem(index);
     const auto problem = problem_on(growing.before, growing.after);
     if (!plans_parts(*problem, search.options)) continue;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/cluster/cluster.h"
+#include "ir/strategy/strategy.h"
 
 #include <agpcs/types.h>
 

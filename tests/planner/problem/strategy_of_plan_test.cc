@@ -68,8 +68,7 @@ TEST(StrategyOfPlan, KeepsThePartsThatThePlanStates) {
   EXPECT_TRUE(verify_strategy(*back, problem.graph, problem.cluster, 16).ok());
   EXPECT_EQ(print_plan(lowered(problem, *back)), print_plan(by_hand.plan));
   const Score score = Evaluator(problem).evaluate(*back);
-  const Estimate estimate =
-      *simulate(by_hand.plan, problem.graph, problem.cluster, problem.costs);
+  const Estimate estimate = *simulate(by_hand.plan, problem.graph, problem.cluster, problem.costs);
   EXPECT_EQ(score.step_seconds, estimate.step_seconds);
 }
 
@@ -106,8 +105,8 @@ TEST(StrategyOfPlan, KeepsThePartsOfABucketThatStagesShare) {
   Training training = testing::training_of(graph, 8);
   training.optimizer.kind = OptimizerKind::kAdam;
   const auto problem = *Problem::make(graph, fast_and_slow(), training);
-  const Strategy strategy = strategy_of(
-      "stage a/0=4 a/1=4 : h\nstage b/0=8 : *\n", problem->graph, problem->cluster);
+  const Strategy strategy =
+      strategy_of("stage a/0=4 a/1=4 : h\nstage b/0=8 : *\n", problem->graph, problem->cluster);
   const Plan plan = testing::sharded(lowered(*problem, strategy), {3, 1});
   const Result<Strategy> back = strategy_of_plan(plan, problem->graph, problem->cluster);
   ASSERT_TRUE(back.ok()) << back.status().message();

@@ -188,7 +188,7 @@ TEST(Tls, WhatHasNoRoomWaitsForIt) {
 TEST(TlsChannel, SendsWhatWaitsBeforeItsDeadline) {
   Ends ends;
   ends.shake_hands();
-  Channel channel(std::move(ends.connector_fd), std::move(ends.connector));
+  Connection channel(std::move(ends.connector_fd), std::move(ends.connector));
   const std::string block(100'000, 'x');
   std::size_t taken = 0;
   while (true) {
@@ -238,21 +238,21 @@ TEST(Tls, BytesThatAreChangedOnTheirWayAreRefused) {
   EXPECT_EQ(errno, EBADMSG);
 }
 
-Result<ProofEnd> proved_at(int port, Channel& channel, const ProofTerms& terms) {
-  channel = Channel(*connect_to("127.0.0.1", port, soon()));
+Result<ProofEnd> proved_at(int port, Connection& channel, const ProofTerms& terms) {
+  channel = Connection(*connect_to("127.0.0.1", port, soon()));
   return prove(channel, terms, 7, soon());
 }
 
 /// What a proof at `port` comes to, "" if there was an error.
 std::string end_at(int port, const ProofTerms& terms) {
-  Channel channel;
+  Connection channel;
   const auto end = proved_at(port, channel, terms);
   if (!end.ok()) return end.status().message();
   return std::array{
       "proved", "refused", "other", "impostor", "closed", "late"}[static_cast<std::size_t>(*end)];
 }
 
-std::string hear_all(Channel& channel, std::size_t bytes) {
+std::string hear_all(Connection& channel, std::size_t bytes) {
   std::string heard;
   char buffer[64];
   while (heard.size() < bytes) {
@@ -267,7 +267,7 @@ std::string hear_all(Channel& channel, std::size_t bytes) {
 
 TEST(TlsGate, LetsThoseInWhoKnowTheToken) {
   ServingGate gate(true);
-  Channel channel;
+  Connection channel;
   const auto end = proved_at(gate.port(), channel, terms(true));
   ASSERT_TRUE(end.ok()) << end.status().message();
   EXPECT_EQ(*end, ProofEnd::kProved);

@@ -186,7 +186,8 @@ TEST_P(TcpStrangersFirst, KeepNoRankOut) {
   EXPECT_GE(std::stoul(said[1].substr(8)), Crowd::kCame - 10);  // those that hold may not count yet
 }
 
-INSTANTIATE_TEST_SUITE_P(WithAndWithoutTls, TcpStrangersFirst, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutTls, TcpStrangersFirst, testing::Bool(),
+                         [](const auto& param) { return param.param ? "tls" : "plain"; });
 
 TEST(TcpStrangers, FindNoListenerOnceRanksAreConnected) {
   std::atomic<int> port{0};

@@ -227,15 +227,21 @@ def begins_badly(rank, plan):
 def drifting(rank, plan, cluster):
     """Losses of a job whose rank 1 computes each pass many times more after CALM steps; the parameters that this rank had
     before and at last, the plans, and what was printed."""
-    compute, slow = Player._computed, []
+    begin, slow = Player.__init__, []
 
-    def repeatedly(self, *arguments):
-        for _ in range(SLOWER if slow else 0):
-            with torch.no_grad():
-                self._forward_of(*arguments)
-        return compute(self, *arguments)
+    def begin_slower(self, *arguments):
+        begin(self, *arguments)
+        compute = self._compute
 
-    with mock.patch.object(Player, "_computed", repeatedly), contextlib.redirect_stderr(io.StringIO()) as said:
+        def repeatedly(*values):
+            for _ in range(SLOWER if slow else 0):
+                with torch.no_grad():
+                    compute(*values)
+            return compute(*values)
+
+        self._compute = repeatedly
+
+    with mock.patch.object(Player, "__init__", begin_slower), contextlib.redirect_stderr(io.StringIO()) as said:
         training = Training(Mlp, plan, gentle, replan=cluster)
         training.train(CALM)
         before, held = training.job.plan, training.held[-1]
