@@ -103,6 +103,9 @@ class Outputs:
         nesterov = self.folder / "nesterov.plan"
         nesterov.write_text(plan.read_text().replace("momentum=0.9 ", "momentum=0.9 nesterov=yes "))
         yield "agpcs_plan_json", nesterov.name, parse(self.run("agpcs-plan", "json", nesterov))
+        segments = self.folder / "segments.plan"
+        segments.write_text(plan.read_text().replace("recompute=no", "recompute=yes segments=1", 1))
+        yield "agpcs_plan_json", segments.name, parse(self.run("agpcs-plan", "json", segments))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         for made in (plan, pipeline):
             yield "agpcs_plan_json", made.name, parse(
