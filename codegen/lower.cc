@@ -33,9 +33,9 @@ std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& str
   return ranks;
 }
 
-/// Writes what stage `index` recomputes.
+/// Writes what stage `index` recomputes. `segments` is made for the first that needs it.
 void write_segments(const Graph& graph, const Strategy& strategy, std::size_t index,
-                    PlanStage& stage) {
+                    std::optional<Segments>& segments, PlanStage& stage) {
   const Recomputation& recompute = strategy.stages[index].recompute;
   stage.recompute = static_cast<bool>(recompute);
   if (recompute.segments < 2) return;
@@ -45,7 +45,8 @@ void write_segments(const Graph& graph, const Strategy& strategy, std::size_t in
       ops.push_back(op);
     }
   }
-  const std::vector<std::size_t> ends = Segments(graph).ends(ops, recompute);
+  if (!segments) segments.emplace(graph);
+  const std::vector<std::size_t> ends = segments->ends(ops, recompute);
   if (ends.size() == 1 && ends.front() == ops.size()) return;
   std::size_t first = 0;
   for (const std::size_t end : ends) {
@@ -58,6 +59,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
                                     const Strategy& strategy, std::int64_t batch,
                                     const std::map<DeviceId, int>& ranks) {
   std::vector<PlanStage> stages;
+  std::optional<Segments> segments;
   for (const StageSpec& spec : strategy.stages) {
     PlanStage stage;
     stage.name = fmt::format("s{}", stages.size());
@@ -67,7 +69,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
     }
     stage.samples = spec.shares;
     if (batch % strategy.micro_batches != 0) stage.odd = stage.ranks[odd_replica(spec)];
-    write_segments(graph, strategy, stages.size(), stage);
+    write_segments(graph, strategy, stages.size(), segments, stage);
     stage.operators = runs_of_stage(graph, strategy.stage_of, static_cast<int>(stages.size()));
     stages.push_back(std::move(stage));
   }

@@ -97,22 +97,18 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
     times.forward += seconds[i].forward;
   }
   double elapsed = 0;
+  const auto repeated = [&](std::size_t first, std::size_t end) {
+    double again = 0;
+    for (std::size_t i = first; i < end; ++i) again += seconds[i].forward;
+    elapsed += again;
+  };
   auto release = work.releases.begin();
-  auto segment = work.segment_ends.rbegin();
-  for (std::size_t i = work.ops.size(); i-- > 0;) {
-    if (segment != work.segment_ends.rend() && i + 1 == *segment) {
-      const std::size_t end = *segment++;
-      double again = 0;
-      for (std::size_t k = segment == work.segment_ends.rend() ? 0 : *segment; k < end; ++k) {
-        again += seconds[k].forward;
-      }
-      elapsed += again;
-    }
+  walk_back(work.ops.size(), work.segment_ends, repeated, [&](std::size_t i) {
     elapsed += seconds[i].backward;
     for (; release != work.releases.end() && release->second >= work.ops[i]; ++release) {
       times.gradients[static_cast<std::size_t>(release->first)] = elapsed;
     }
-  }
+  });
   times.backward = elapsed;
   return times;
 }

@@ -53,6 +53,21 @@ class Segments {
   std::vector<std::int64_t> crossing_;  // those of them that operators after it read
 };
 
+/// Calls, in the order of a backward pass over `operators` operators, `back(i)` for each, and
+/// `repeat(first, end)` for each recomputed segment before its last operator.
+template <typename Repeat, typename Back>
+void walk_back(std::size_t operators, const std::vector<std::size_t>& segment_ends, Repeat repeat,
+               Back back) {
+  std::size_t segment = segment_ends.size();
+  for (std::size_t i = operators; i-- > 0;) {
+    if (segment > 0 && i + 1 == segment_ends[segment - 1]) {
+      --segment;
+      repeat(segment == 0 ? 0 : segment_ends[segment - 1], segment_ends[segment]);
+    }
+    back(i);
+  }
+}
+
 /// Returns where they end in a stage of a plan, which has `operators` operators.
 std::vector<std::size_t> segment_ends(const PlanStage& stage, std::size_t operators);
 

@@ -293,13 +293,10 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
     if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
   std::int64_t live = held, peak = held;
-  const std::vector<std::size_t>& ends = parts_->segment_ends;
-  std::size_t segment = ends.size();
-  for (std::size_t i = parts_->ops.size(); i-- > 0;) {
-    if (segment > 0 && i + 1 == ends[segment - 1]) {
-      --segment;
-      peak = std::max(peak, repeat(segment == 0 ? 0 : ends[segment - 1], ends[segment], live));
-    }
+  const auto repeated = [&](std::size_t first, std::size_t end) {
+    peak = std::max(peak, repeat(first, end, live));
+  };
+  walk_back(parts_->ops.size(), parts_->segment_ends, repeated, [&](std::size_t i) {
     const OpId op = parts_->ops[i];
     const std::int64_t passing = make_gradients(op, live);
     peak = std::max(peak, live + passing);
@@ -308,7 +305,7 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
       if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
     });
     live -= take_freed(op);
-  }
+  });
   return peak;
 }
 

@@ -378,22 +378,19 @@ void fit_in_flight(Strategy& strategy) {
   }
 }
 
-namespace {
-
 std::string print_recomputation(const Recomputation& recompute) {
   if (!recompute) return {};
-  if (recompute == kWholeStage) return " recompute";
-  return fmt::format(" recompute={}/{}", recompute.segments - recompute.kept, recompute.segments);
+  if (recompute == kWholeStage) return "recompute";
+  return fmt::format("recompute={}/{}", recompute.segments - recompute.kept, recompute.segments);
 }
-
-}  // namespace
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {
   std::string text = fmt::format("strategy micro-batches={} schedule={}\n", strategy.micro_batches,
                                  name_of(strategy.schedule));
   for (std::size_t i = 0; i < strategy.stages.size(); ++i) {
     const StageSpec& spec = strategy.stages[i];
-    fmt::format_to(Out(text), "stage {}{}{}", i, print_recomputation(spec.recompute),
+    fmt::format_to(Out(text), "stage {}{}{}{}", i, spec.recompute ? " " : "",
+                   print_recomputation(spec.recompute),
                    spec.divides_state ? " state=optimizer" : "");
     if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
     text += ':';

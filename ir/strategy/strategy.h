@@ -148,6 +148,9 @@ void forget_parts(Strategy& strategy, int stage);
 /// textbook says does not say so.
 void fit_in_flight(Strategy& strategy);
 
+/// Returns "recompute", "recompute=5/8" for 5 of 8 segments, or nothing if all is kept.
+std::string print_recomputation(const Recomputation& recompute);
+
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);
 
 }  // namespace agpcs

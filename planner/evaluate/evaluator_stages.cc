@@ -387,23 +387,19 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
   const std::vector<OpId>& ops = stage.parts.ops;
   for (const OpId op : ops) seconds.forward += times[at(op)].forward;
   double elapsed = 0;
-  auto segment = segment_ends.rbegin();
+  const auto repeated = [&](std::size_t first, std::size_t end) {
+    double again = 0;
+    for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
+    elapsed += again;
+  };
   seconds.gradients.reserve(stage.firsts.size());
-  for (std::size_t i = ops.size(); i-- > 0;) {
-    if (segment != segment_ends.rend() && i + 1 == *segment) {
-      const std::size_t end = *segment++;
-      double again = 0;
-      for (std::size_t k = segment == segment_ends.rend() ? 0 : *segment; k < end; ++k) {
-        again += times[at(ops[k])].forward;
-      }
-      elapsed += again;
-    }
+  walk_back(ops.size(), segment_ends, repeated, [&](std::size_t i) {
     elapsed += times[at(ops[i])].backward;
     const std::size_t next = seconds.gradients.size();
     if (next < stage.firsts.size() && stage.firsts[next] == ops[i]) {
       seconds.gradients.push_back(elapsed);
     }
-  }
+  });
   seconds.backward = elapsed;
   return seconds;
 }

@@ -36,10 +36,15 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
   return spec;
 }
 
+/// `segments` is made for the first stage that needs it.
 Result<Recomputation> read_recomputation(const PlanStage& stage, const Graph& graph,
-                                         const std::vector<OpId>& ops) {
+                                         const std::vector<OpId>& ops,
+                                         std::optional<Segments>& segments) {
+  if (!stage.recompute) return Recomputation{};
+  if (stage.segments.empty()) return kWholeStage;
+  if (!segments) segments.emplace(graph);
   const std::optional<Recomputation> known =
-      Segments(graph).recomputation_of(ops, segment_ends(stage, ops.size()));
+      segments->recomputation_of(ops, segment_ends(stage, ops.size()));
   if (known) return *known;
   return invalid_input(
       fmt::format("stage {} recomputes {} operators in segments that the planner does not make\n"
@@ -87,13 +92,14 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
   strategy.schedule = plan.schedule;
   strategy.stage_of.resize(graph.ops.size());
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
+  std::optional<Segments> segments;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     if (plan.stages[s].idle()) continue;
     for (const OpId op : stages[s]) {
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
-    AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s]));
+    AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s], segments));
     spec.divides_state =
         std::any_of(plan.buckets.begin(), plan.buckets.end(), [&](const PlanBucket& bucket) {
           return bucket.is_of(static_cast<int>(s)) && bucket.is_sharded();

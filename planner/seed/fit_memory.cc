@@ -20,6 +20,17 @@ namespace {
 /// How many segments a stage has that keeps some of them.
 constexpr int kUsualSegments = 8;
 
+/// Returns the largest number in [low, high) that `holds`; `low` if none above it does. Needs: what
+/// holds for a number holds for those below it, and holds for `low`.
+template <typename T, typename F>
+T largest_that_holds(T low, T high, F holds) {
+  while (high - low > 1) {
+    const T middle = low + (high - low) / 2;
+    (holds(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
 /// Returns how many bytes the devices of a stage that divides its state lack for it, or one of them
 /// for the rest; at most 0 if they have room.
 std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
@@ -163,14 +174,10 @@ class StageFitter {
       spec().recompute = {count, kept};
       return !lacks(problem_, evaluator_, strategy_, stage_);
     };
-    int low = 0, high = count;
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
-    }
+    const int kept = largest_that_holds(0, count, fits);
     spec().recompute = before;
-    if (low == 0) return std::nullopt;
-    return Recomputation{count, low};
+    if (kept == 0) return std::nullopt;
+    return Recomputation{count, kept};
   }
 
   std::optional<StageSpec> with(const Recomputation& recompute) {
@@ -218,12 +225,7 @@ class StageFitter {
       return evaluator_.replica_bytes(strategy_, stage_, samples, recompute) <= room;
     };
     if (enough(samples_)) return samples_;
-    std::int64_t low = 0, high = samples_;
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (enough(middle) ? low : high) = middle;
-    }
-    return low;
+    return largest_that_holds(std::int64_t{0}, samples_, enough);
   }
 
   const Problem& problem_;
@@ -306,12 +308,9 @@ bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Stra
     best = std::move(fewer);
     return true;
   };
-  std::int64_t low = 1, high = *std::max_element(now.begin(), now.end());
-  if (!may || high < 2 || !fits_with(low)) return false;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits_with(middle) ? low : high) = middle;
-  }
+  const std::int64_t most = *std::max_element(now.begin(), now.end());
+  if (!may || most < 2 || !fits_with(1)) return false;
+  largest_that_holds(std::int64_t{1}, most, fits_with);  // the last that fits is in `best`
   strategy = *std::move(best);
   return true;
 }

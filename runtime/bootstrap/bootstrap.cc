@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's connection to the bootstrap service; rank 0 also runs the service.
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 #include "runtime/bootstrap/frame.h"
 #include "runtime/bootstrap/listen_place.h"
 #include "runtime/bootstrap/proof.h"
@@ -43,7 +43,7 @@ class BootstrapClient final : public Bootstrap {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   bool tls() const override { return options_.tls; }
-  std::string local_address() const override { return local_address_of(channel_.fd()); }
+  std::string local_address() const override { return local_address_of(connection_.fd()); }
   std::string key_for(const std::string& purpose) const override {
     return derived_key(options_.token, purpose);
   }
@@ -75,7 +75,7 @@ class BootstrapClient final : public Bootstrap {
   std::unique_ptr<BootstrapServer> server_;
   std::string service_address_;  // where this rank looks for it
   int port_ = 0;
-  Connection channel_;
+  Connection connection_;
   Fd wake_read_, wake_write_;
   std::thread reader_;
   std::string service_name_ = "rank 0";  // only the reader uses it
@@ -97,14 +97,14 @@ BootstrapClient::~BootstrapClient() {
     leaving_ = true;
   }
   // A rank that an exception ends does not leave: it counts as lost.
-  if (channel_.is_open() && std::uncaught_exceptions() == exceptions_) {
+  if (connection_.is_open() && std::uncaught_exceptions() == exceptions_) {
     [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
   }
   if (reader_.joinable()) {
     [[maybe_unused]] const auto written = write(wake_write_.get(), "x", 1);
     reader_.join();
   }
-  channel_.close();
+  connection_.close();
   if (server_) server_->stop(kFarewellLimit);
 }
 
@@ -166,7 +166,7 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
                   "rank 0 does not answer: " + connected.status().message());
   }
   set_non_blocking(connected->get());
-  channel_ = Connection(std::move(*connected));
+  connection_ = Connection(std::move(*connected));
   const Frame hello{
       FrameKind::kHello,
       {kBootstrapMagic, std::to_string(options_.rank), std::to_string(options_.size),
@@ -178,15 +178,15 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   }
   AGPCS_TRY(const bool proved, prove_token(deadline));
   if (!proved || !send_frame(hello).ok()) return false;
-  if (!readable_before(channel_.fd(), deadline)) return no_answer(options_.join_limit);
+  if (!readable_before(connection_.fd(), deadline)) return no_answer(options_.join_limit);
   char byte = 0;
-  return recv(channel_.fd(), &byte, 1, MSG_PEEK) == 1;
+  return recv(connection_.fd(), &byte, 1, MSG_PEEK) == 1;
 }
 
 // Returns false if the connection ended before the service had decided.
 Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
   AGPCS_TRY(const ProofEnd end,
-            prove(channel_, bootstrap_terms(options_), options_.rank, deadline));
+            prove(connection_, bootstrap_terms(options_), options_.rank, deadline));
   switch (end) {
     case ProofEnd::kProved:
       return true;
@@ -294,7 +294,7 @@ void BootstrapClient::read_loop() {
   const milliseconds tick = std::max(options_.stall_limit / 4, milliseconds(1));
   auto heard = Clock::now(), pinged = heard;
   while (true) {
-    pollfd fds[2] = {{channel_.fd(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
+    pollfd fds[2] = {{connection_.fd(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
     poll(fds, 2, static_cast<int>(tick.count()));
     const auto now = Clock::now();
     if (fds[1].revents != 0) return;  // leaving
@@ -320,12 +320,12 @@ void BootstrapClient::read_loop() {
 bool BootstrapClient::read_some(FrameReader& reader) {
   char buffer[16384];
   do {
-    const auto count = channel_.read(buffer, sizeof buffer);
+    const auto count = connection_.read(buffer, sizeof buffer);
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     if (count == 0) return false;
     reader.append(buffer, static_cast<std::size_t>(count));
     while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
-  } while (channel_.has_unread() && !reader.broken());
+  } while (connection_.has_unread() && !reader.broken());
   return !reader.broken();
 }
 
@@ -364,12 +364,12 @@ Status BootstrapClient::send_frame(const Frame& frame) {
   const auto deadline = Clock::now() + options_.stall_limit;
   const std::lock_guard lock(write_mutex_);
   for (std::size_t at = 0;;) {
-    const auto count = channel_.write(bytes.data() + at, bytes.size() - at);
+    const auto count = connection_.write(bytes.data() + at, bytes.size() - at);
     const int error = count < 0 ? errno : EAGAIN;
     if (count > 0) at += static_cast<std::size_t>(count);
-    if (at == bytes.size() && channel_.flush()) return {};
+    if (at == bytes.size() && connection_.flush()) return {};
     if (count > 0) continue;
-    pollfd writable{channel_.fd(), POLLOUT, 0};
+    pollfd writable{connection_.fd(), POLLOUT, 0};
     if ((error != EAGAIN && error != EINTR) || Clock::now() > deadline ||
         poll(&writable, 1, static_cast<int>(options_.stall_limit.count())) <= 0) {
       const Status known = failure();

@@ -3,7 +3,7 @@
 // have then begun TLS if the job has that. Everybody else is closed, and it goes on.
 #pragma once
 
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/refusals.h"
 #include "runtime/bootstrap/socket.h"
@@ -24,7 +24,7 @@ class Gate {
  public:
   /// A connection whose other end has proved the token, as `rank`, which may be any number.
   struct Guest {
-    Connection channel;
+    Connection connection;
     int rank = -1;
     std::string address;
   };

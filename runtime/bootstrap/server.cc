@@ -67,7 +67,7 @@ void BootstrapServer::run() {
   while (!finished()) {
     poll_once();
     check_clocks();
-    peers_.remove_if([](const Peer& peer) { return !peer.channel.is_open(); });
+    peers_.remove_if([](const Peer& peer) { return !peer.connection.is_open(); });
   }
 }
 
@@ -84,7 +84,7 @@ void BootstrapServer::poll_once() {
   for (const Peer& peer : peers_) {
     const short events =
         static_cast<short>(POLLIN | (peer.out.empty() && !peer.waits ? 0 : POLLOUT));
-    fds.push_back({peer.channel.fd(), events, 0});
+    fds.push_back({peer.connection.fd(), events, 0});
   }
   const std::size_t gate = fds.size();
   gate_.watch(fds);
@@ -97,7 +97,7 @@ void BootstrapServer::poll_once() {
   for (std::size_t i = 1; i < gate; ++i, ++peer) {
     const short events = fds[i].revents;
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*peer);
-    if (peer->channel.is_open() && (!peer->out.empty() || peer->waits)) write_to(*peer);
+    if (peer->connection.is_open() && (!peer->out.empty() || peer->waits)) write_to(*peer);
   }
   for (Gate::Guest& guest : gate_.turn(&fds[gate])) take_guest(std::move(guest));
   if (const int rank = gate_.other_rank(); rank >= 0 && joined_ < options_.size) {
@@ -107,19 +107,19 @@ void BootstrapServer::poll_once() {
 
 void BootstrapServer::take_guest(Gate::Guest guest) {
   Peer& peer = peers_.emplace_back();
-  peer.channel = std::move(guest.channel);
+  peer.connection = std::move(guest.connection);
   peer.proved = guest.rank;
   peer.since = peer.heard = Clock::now();
 }
 
 void BootstrapServer::read_from(Peer& peer) {
-  while (read_some(peer) && peer.channel.has_unread()) {
+  while (read_some(peer) && peer.connection.has_unread()) {
   }
 }
 
 bool BootstrapServer::read_some(Peer& peer) {
   char buffer[16384];
-  const auto count = peer.channel.read(buffer, sizeof buffer);
+  const auto count = peer.connection.read(buffer, sizeof buffer);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (count <= 0) {
     close_peer(peer);
@@ -127,26 +127,26 @@ bool BootstrapServer::read_some(Peer& peer) {
   }
   peer.heard = Clock::now();
   peer.in.append(buffer, static_cast<std::size_t>(count));
-  while (peer.channel.is_open() && !peer.closing) {
+  while (peer.connection.is_open() && !peer.closing) {
     const auto frame = peer.in.next(peer.rank < 0 ? kMaxHelloBytes : kMaxFrameBytes);
     if (!frame) break;
     handle(peer, *frame);
   }
-  if (peer.channel.is_open() && peer.in.broken()) drop(peer);
-  return peer.channel.is_open();
+  if (peer.connection.is_open() && peer.in.broken()) drop(peer);
+  return peer.connection.is_open();
 }
 
 void BootstrapServer::write_to(Peer& peer) {
   while (!peer.out.empty()) {
-    const auto count = peer.channel.write(peer.out.data(), peer.out.size());
+    const auto count = peer.connection.write(peer.out.data(), peer.out.size());
     if (count < 0) {
       if (errno != EAGAIN && errno != EINTR) close_peer(peer);
       return;
     }
     peer.out.erase(0, static_cast<std::size_t>(count));
   }
-  peer.waits = !peer.channel.flush();
-  if (!peer.waits && peer.closing) peer.channel.close();
+  peer.waits = !peer.connection.flush();
+  if (!peer.waits && peer.closing) peer.connection.close();
 }
 
 void BootstrapServer::handle(Peer& peer, const Frame& frame) {
@@ -171,7 +171,7 @@ void BootstrapServer::handle(Peer& peer, const Frame& frame) {
 }
 
 void BootstrapServer::drop(Peer& peer) {
-  if (peer.rank < 0) return peer.channel.close();
+  if (peer.rank < 0) return peer.connection.close();
   lose(peer, describe(peer.rank) + " sent what is no message of the bootstrap's protocol");
   close_peer(peer);
 }
@@ -284,7 +284,7 @@ std::string BootstrapServer::placed(int rank, const std::string& message) const 
 }
 
 void BootstrapServer::close_peer(Peer& peer) {
-  peer.channel.close();
+  peer.connection.close();
   if (peer.rank >= 0 && !members_[static_cast<std::size_t>(peer.rank)].left) {
     lose(peer, describe(peer.rank) + " went away: its connection was lost");
   }
@@ -300,9 +300,9 @@ void BootstrapServer::lose(Peer& peer, const std::string& why) {
   Member& member = members_[static_cast<std::size_t>(peer.rank)];
   if (std::exchange(member.lost, true)) return;
   add_event({peer.rank, true, why});
-  if (!peer.channel.is_open()) return;
+  if (!peer.connection.is_open()) return;
   refuse(peer, why, FrameKind::kFailed);
-  peer.channel.close();
+  peer.connection.close();
 }
 
 void BootstrapServer::check_clocks() {
@@ -317,10 +317,11 @@ void BootstrapServer::check_clocks() {
       lose(peer, describe(peer.rank) + " does not read what it asked for");
       close_peer(peer);
     }
-    if (!peer.channel.is_open()) continue;
+    if (!peer.connection.is_open()) continue;
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (peer.rank < 0) {
-      if (now - peer.since > kHelloLimit) peer.channel.close();  // regardless of what it has said
+      if (now - peer.since > kHelloLimit)
+        peer.connection.close();  // regardless of what it has said
       continue;
     }
     Member& member = members_[static_cast<std::size_t>(peer.rank)];
@@ -368,7 +369,7 @@ void BootstrapServer::fail(const std::string& message) {
 
 void BootstrapServer::broadcast(const Frame& frame) {
   for (Peer& peer : peers_) {
-    if (peer.rank >= 0 && peer.channel.is_open()) queue(peer, frame);
+    if (peer.rank >= 0 && peer.connection.is_open()) queue(peer, frame);
   }
 }
 

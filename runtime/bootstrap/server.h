@@ -43,12 +43,12 @@ class BootstrapServer {
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
-    Connection channel;
+    Connection connection;
     FrameReader in;
     std::string out;       // not sent yet
     int proved = -1;       // the rank that it has proved to be
     int rank = -1;         // the same once it is admitted; -1 before
-    bool waits = false;    // what its channel took waits for room
+    bool waits = false;    // what its connection took waits for room
     bool closing = false;  // the connection ends once `out` is sent
     Clock::time_point since, heard;
     std::set<std::string> wanted;

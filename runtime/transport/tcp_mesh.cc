@@ -138,11 +138,11 @@ Result<bool> TcpMesh::connect_once(int rank, const std::string& host, int port) 
     if (Clock::now() >= deadline_) return cannot(fd.status().message());
     return false;
   }
-  Connection channel(std::move(*fd));
-  AGPCS_TRY(const ProofEnd end, prove(channel, terms(rank), bootstrap_.rank(), deadline_));
+  Connection connection(std::move(*fd));
+  AGPCS_TRY(const ProofEnd end, prove(connection, terms(rank), bootstrap_.rank(), deadline_));
   switch (end) {
     case ProofEnd::kProved:
-      links_[static_cast<std::size_t>(rank)] = {std::move(channel), endpoint(host, port)};
+      links_[static_cast<std::size_t>(rank)] = {std::move(connection), endpoint(host, port)};
       return true;
     case ProofEnd::kClosed:
       AGPCS_RETURN_IF_ERROR(bootstrap_.failure());
@@ -164,7 +164,8 @@ void TcpMesh::admit_higher() {
   Gate gate(std::move(listening_), terms(bootstrap_.rank()), options_.on_refused);
   const auto all = [this] {
     const auto first = links_.begin() + bootstrap_.rank() + 1;
-    return std::all_of(first, links_.end(), [](const TcpLink& l) { return l.channel.is_open(); });
+    return std::all_of(first, links_.end(),
+                       [](const TcpLink& l) { return l.connection.is_open(); });
   };
   while (!all() && Clock::now() < deadline_ && bootstrap_.failure().ok()) {
     std::vector<pollfd> fds{{wake_read_.get(), POLLIN, 0}};
@@ -179,13 +180,13 @@ void TcpMesh::admit_higher() {
 void TcpMesh::admit(Gate::Guest guest) {
   if (guest.rank <= bootstrap_.rank() || guest.rank >= bootstrap_.size()) return;
   TcpLink& link = links_[static_cast<std::size_t>(guest.rank)];
-  if (!link.channel.is_open()) link = {std::move(guest.channel), std::move(guest.address)};
+  if (!link.connection.is_open()) link = {std::move(guest.connection), std::move(guest.address)};
 }
 
 std::vector<int> TcpMesh::missing() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < bootstrap_.size(); ++rank) {
-    const bool there = links_[static_cast<std::size_t>(rank)].channel.is_open();
+    const bool there = links_[static_cast<std::size_t>(rank)].connection.is_open();
     if (rank != bootstrap_.rank() && !there) ranks.push_back(rank);
   }
   return ranks;

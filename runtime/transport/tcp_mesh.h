@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
@@ -14,7 +14,7 @@ namespace agpcs {
 
 /// A connection with another rank, which has proved the job's token. The one with oneself is empty.
 struct TcpLink {
-  Connection channel;
+  Connection connection;
   std::string where;  ///< the other end: "10.0.0.1:46175"
 };
 

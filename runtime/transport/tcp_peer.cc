@@ -55,8 +55,8 @@ bool TcpTransfer::finished() const {
   return finished_;
 }
 
-TcpPeer::TcpPeer(Connection channel, std::string where, int epoll)
-    : channel_(std::move(channel)),
+TcpPeer::TcpPeer(Connection connection, std::string where, int epoll)
+    : connection_(std::move(connection)),
       where_(std::move(where)),
       epoll_(epoll),
       staged_(kStagedBytes) {}
@@ -65,13 +65,13 @@ Status TcpPeer::watch() {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = this;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, channel_.fd(), &event) == 0) return {};
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, connection_.fd(), &event) == 0) return {};
   return {StatusCode::kUnavailable, fmt::format("cannot watch the connection with {}", where_)};
 }
 
 void TcpPeer::forget() {
   const std::lock_guard lock(out_mutex_);
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, channel_.fd(), nullptr);
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, connection_.fd(), nullptr);
 }
 
 Status TcpPeer::send(TcpTransfer& transfer) {
@@ -153,7 +153,7 @@ void TcpPeer::fail(const Status& why) {
   for (const Outgoing& out : messages_out_) out.transfer->finish(why);
   messages_out_.clear();
   if (std::exchange(is_leaving_, false) && leaving_.transfer) leaving_.transfer->finish(why);
-  shutdown(channel_.fd(), SHUT_RDWR);  // the reading thread notices
+  shutdown(connection_.fd(), SHUT_RDWR);  // the reading thread notices
 }
 
 // Writing.
@@ -169,8 +169,8 @@ void TcpPeer::flush() {
   while (true) {
     std::array<iovec, 64> parts;
     const std::size_t some = gather(parts);
-    if (some == 0) return want_room(!channel_.flush());
-    const auto count = channel_.write(parts.data(), static_cast<int>(some));
+    if (some == 0) return want_room(!connection_.flush());
+    const auto count = connection_.write(parts.data(), static_cast<int>(some));
     if (count >= 0) {
       sent(static_cast<std::size_t>(count));
     } else if (errno != EINTR) {
@@ -232,7 +232,7 @@ void TcpPeer::want_room(bool wanted) {
   epoll_event event{};
   event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
   event.data.ptr = this;
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, channel_.fd(), &event);
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, connection_.fd(), &event);
 }
 
 bool TcpPeer::write() {
@@ -249,7 +249,7 @@ bool TcpPeer::read() {
   bool wished = false;
   {
     std::unique_lock lock(in_mutex_);
-    for (std::size_t total = 0; (total < kMostAtOnce || channel_.has_unread()) && why.ok();) {
+    for (std::size_t total = 0; (total < kMostAtOnce || connection_.has_unread()) && why.ok();) {
       const auto got = read_unlocked(lock);
       if (failed_) return false;  // what was read may be the rest of a message that has ended
       if (got > 0) {
@@ -280,7 +280,7 @@ ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock) {
                                               staged_.size() - staged_bytes_};
   reading_ = true;
   lock.unlock();
-  const auto got = channel_.read(parts.data(), count);
+  const auto got = connection_.read(parts.data(), count);
   const int error = errno;
   lock.lock();
   reading_ = false;

@@ -8,7 +8,7 @@
 // kind it is. What is asked for goes before messages that have not begun.
 #pragma once
 
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 #include "runtime/transport/wire.h"
 
 #include <agpcs/status.h>
@@ -53,9 +53,9 @@ class TcpPeer {
  public:
   static constexpr std::size_t kEagerBytes = 8192;
 
-  /// `where` is the other end's address. `epoll` watches the channel for bytes that come, with this
-  /// peer as its data; the peer also has it watch for room while it needs that.
-  TcpPeer(Connection channel, std::string where, int epoll);
+  /// `where` is the other end's address. `epoll` watches the connection for bytes that come, with
+  /// this peer as its data; the peer also has it watch for room while it needs that.
+  TcpPeer(Connection connection, std::string where, int epoll);
   /// Asks `epoll` to watch. From then on a thread calls `read` and `write`.
   Status watch();
 
@@ -77,7 +77,7 @@ class TcpPeer {
   void forget();
   /// Waits until what has been sent is with the system, until `deadline` at most. Nobody else may
   /// write any more.
-  void flush_before(Deadline deadline) { channel_.flush_before(deadline); }
+  void flush_before(Deadline deadline) { connection_.flush_before(deadline); }
 
  private:
   struct Frame {
@@ -111,7 +111,7 @@ class TcpPeer {
   Result<std::size_t> take_large(const Frame& frame, std::string_view rest);
   Status take_wish(const Frame& wish);
 
-  Connection channel_;  // read by one thread; written with `out_mutex_`
+  Connection connection_;  // read by one thread; written with `out_mutex_`
   const std::string where_;
   const int epoll_;
 

@@ -132,9 +132,9 @@ Status TcpWire::start(std::vector<TcpLink> links) {
   }
   for (TcpLink& link : links) {
     peers_.emplace_back();
-    if (!link.channel.is_open()) continue;
+    if (!link.connection.is_open()) continue;
     peers_.back() =
-        std::make_unique<TcpPeer>(std::move(link.channel), std::move(link.where), epoll_.get());
+        std::make_unique<TcpPeer>(std::move(link.connection), std::move(link.where), epoll_.get());
     AGPCS_RETURN_IF_ERROR(peers_.back()->watch());
   }
   thread_ = std::thread([this] { run(); });

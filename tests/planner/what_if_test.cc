@@ -19,12 +19,9 @@ namespace {
 using testing::chain;
 using testing::cluster_of;
 using testing::fast_and_slow;
+using testing::lowered;
 using testing::problem_of;
 using testing::strategy_of;
-
-Plan lowered(const Problem& problem, const Strategy& strategy) {
-  return *lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
-}
 
 std::unique_ptr<const Problem> problem_with(Graph graph, Cluster cluster, std::int64_t batch,
                                             double momentum) {

@@ -34,9 +34,7 @@ std::string runs_of(const std::vector<int>& stage_of) {
 }
 
 std::string text_of(const Recomputation& recompute) {
-  if (!recompute) return "keep";
-  if (recompute == kWholeStage) return "recompute";
-  return fmt::format("recompute={}/{}", recompute.segments - recompute.kept, recompute.segments);
+  return recompute ? print_recomputation(recompute) : "keep";
 }
 
 std::string print_one(const BestKnown& one) {

@@ -2,6 +2,7 @@
 // Problems that tests of the planner share.
 #pragma once
 
+#include "codegen/lower.h"
 #include "ir/base/check.h"
 #include "planner/problem/problem.h"
 #include "tests/support/builders.h"
@@ -45,6 +46,10 @@ inline std::unique_ptr<const Problem> problem_of(Graph graph, Cluster cluster, s
   auto problem = Problem::make(std::move(graph), std::move(cluster), training, options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return std::move(*problem);
+}
+
+inline Plan lowered(const Problem& problem, const Strategy& strategy) {
+  return *lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
 }
 
 /// One stage of all operators on all devices, with equal shares.

@@ -25,11 +25,8 @@ namespace {
 using testing::chain;
 using testing::fast_and_slow;
 using testing::graph_of;
+using testing::lowered;
 using testing::strategy_of;
-
-Plan lowered(const Problem& problem, const Strategy& strategy) {
-  return *lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
-}
 
 /// A plan whose devices divide Adam's state as it says, not as its stages would.
 struct Divided {

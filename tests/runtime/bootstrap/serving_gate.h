@@ -74,7 +74,7 @@ class ServingGate {
       const std::lock_guard lock(mutex_);
       for (Gate::Guest& guest : guests) {
         ranks_.push_back(guest.rank);
-        EXPECT_EQ(guest.channel.write("welcome", 7), 7);
+        EXPECT_EQ(guest.connection.write("welcome", 7), 7);
         guests_.push_back(std::move(guest));
       }
       refused_ = gate_->refused();

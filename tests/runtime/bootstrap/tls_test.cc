@@ -2,7 +2,7 @@
 // TLS: between two ends, at a gate, and of a whole bootstrap.
 #include "runtime/bootstrap/tls.h"
 
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "tests/runtime/bootstrap/job.h"
@@ -188,17 +188,17 @@ TEST(Tls, WhatHasNoRoomWaitsForIt) {
 TEST(TlsChannel, SendsWhatWaitsBeforeItsDeadline) {
   Ends ends;
   ends.shake_hands();
-  Connection channel(std::move(ends.connector_fd), std::move(ends.connector));
+  Connection connection(std::move(ends.connector_fd), std::move(ends.connector));
   const std::string block(100'000, 'x');
   std::size_t taken = 0;
   while (true) {
-    const auto more = channel.write(block.data(), block.size());
+    const auto more = connection.write(block.data(), block.size());
     if (more < 0) break;
     taken += static_cast<std::size_t>(more);
   }
-  EXPECT_FALSE(channel.flush());
-  channel.flush_before(std::chrono::steady_clock::now());
-  EXPECT_FALSE(channel.flush()) << "nobody has read yet";
+  EXPECT_FALSE(connection.flush());
+  connection.flush_before(std::chrono::steady_clock::now());
+  EXPECT_FALSE(connection.flush()) << "nobody has read yet";
   std::string received;
   std::thread reader([&] {
     while (received.size() < taken) {
@@ -207,9 +207,9 @@ TEST(TlsChannel, SendsWhatWaitsBeforeItsDeadline) {
       received += read(*ends.listener);
     }
   });
-  channel.flush_before(soon());
-  EXPECT_TRUE(channel.flush());
-  channel.close();
+  connection.flush_before(soon());
+  EXPECT_TRUE(connection.flush());
+  connection.close();
   reader.join();
   EXPECT_TRUE(received == std::string(taken, 'x'));
 }
@@ -238,26 +238,26 @@ TEST(Tls, BytesThatAreChangedOnTheirWayAreRefused) {
   EXPECT_EQ(errno, EBADMSG);
 }
 
-Result<ProofEnd> proved_at(int port, Connection& channel, const ProofTerms& terms) {
-  channel = Connection(*connect_to("127.0.0.1", port, soon()));
-  return prove(channel, terms, 7, soon());
+Result<ProofEnd> proved_at(int port, Connection& connection, const ProofTerms& terms) {
+  connection = Connection(*connect_to("127.0.0.1", port, soon()));
+  return prove(connection, terms, 7, soon());
 }
 
 /// What a proof at `port` comes to, "" if there was an error.
 std::string end_at(int port, const ProofTerms& terms) {
-  Connection channel;
-  const auto end = proved_at(port, channel, terms);
+  Connection connection;
+  const auto end = proved_at(port, connection, terms);
   if (!end.ok()) return end.status().message();
   return std::array{
       "proved", "refused", "other", "impostor", "closed", "late"}[static_cast<std::size_t>(*end)];
 }
 
-std::string hear_all(Connection& channel, std::size_t bytes) {
+std::string hear_all(Connection& connection, std::size_t bytes) {
   std::string heard;
   char buffer[64];
   while (heard.size() < bytes) {
-    if (!channel.has_unread() && !readable_before(channel.fd(), soon())) break;
-    const auto count = channel.read(buffer, bytes - heard.size());
+    if (!connection.has_unread() && !readable_before(connection.fd(), soon())) break;
+    const auto count = connection.read(buffer, bytes - heard.size());
     if (count < 0 && errno == EAGAIN) continue;
     if (count <= 0) break;
     heard.append(buffer, static_cast<std::size_t>(count));
@@ -267,11 +267,11 @@ std::string hear_all(Connection& channel, std::size_t bytes) {
 
 TEST(TlsGate, LetsThoseInWhoKnowTheToken) {
   ServingGate gate(true);
-  Connection channel;
-  const auto end = proved_at(gate.port(), channel, terms(true));
+  Connection connection;
+  const auto end = proved_at(gate.port(), connection, terms(true));
   ASSERT_TRUE(end.ok()) << end.status().message();
   EXPECT_EQ(*end, ProofEnd::kProved);
-  EXPECT_EQ(hear_all(channel, 7), "welcome");
+  EXPECT_EQ(hear_all(connection, 7), "welcome");
   EXPECT_THAT(gate.ranks(), ElementsAre(7));
   EXPECT_THAT(gate.stop(), ElementsAre());
 }

@@ -81,17 +81,10 @@ Graph graph_with_transposed(const std::string& activation, bool before) {
       "l = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
 }
 
-template <typename T>
-void set_constant(Graph& graph, const char* name, T value) {
-  Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
-  constant.bytes.resize(sizeof value);
-  std::memcpy(constant.bytes.data(), &value, sizeof value);
-}
-
 Graph graph_with_dropout() {
   Graph graph = testing::graph_of(kWithDropout);
-  set_constant(graph, "ratio", 0.5f);
-  set_constant(graph, "training", true);
+  testing::set_constant(graph, "ratio", 0.5f);
+  testing::set_constant(graph, "training", true);
   return graph;
 }
 

@@ -13,7 +13,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -48,19 +47,10 @@ constexpr const char* kWithDropout = R"(
     loss l
 )";
 
-template <typename T>
-void set_constant(Graph& graph, const std::string& name, T value) {
-  for (Tensor& tensor : graph.tensors) {
-    if (tensor.name != name) continue;
-    tensor.constant.bytes.resize(sizeof value);
-    std::memcpy(tensor.constant.bytes.data(), &value, sizeof value);
-  }
-}
-
 Graph graph_with_dropout(bool training) {
   Graph graph = testing::graph_of(kWithDropout);
-  set_constant(graph, "ratio", 0.5F);
-  set_constant(graph, "training", training);
+  testing::set_constant(graph, "ratio", 0.5F);
+  testing::set_constant(graph, "training", training);
   return graph;
 }
 

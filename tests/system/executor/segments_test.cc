@@ -50,17 +50,10 @@ constexpr const char* kSkips = R"(
     loss l
 )";
 
-template <typename T>
-void set_constant(Graph& graph, const char* name, T value) {
-  Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
-  constant.bytes.resize(sizeof value);
-  std::memcpy(constant.bytes.data(), &value, sizeof value);
-}
-
 Graph graph_with_skips() {
   Graph graph = testing::graph_of(kSkips);
-  set_constant(graph, "ratio", 0.5F);
-  set_constant(graph, "training", true);
+  testing::set_constant(graph, "ratio", 0.5F);
+  testing::set_constant(graph, "training", true);
   return graph;
 }
 

@@ -7,6 +7,7 @@
 
 #include <agpcs/executor.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,14 @@ class BucketLog : public GradientListener {
 
 inline Cluster one_device() {
   return cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 1\n");
+}
+
+/// Gives a constant of one number its value.
+template <typename T>
+void set_constant(Graph& graph, const char* name, T value) {
+  Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
+  constant.bytes.resize(sizeof value);
+  std::memcpy(constant.bytes.data(), &value, sizeof value);
 }
 
 /// Trains `graph` on one rank. `strategy` is a text of `strategy_of` over device a/0.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bootstrap/channel.h"
+#include "runtime/bootstrap/connection.h"
 
 #include "runtime/bootstrap/socket.h"
 
@@ -69,14 +69,14 @@ void Connection::flush_before(Deadline deadline) {
   }
 }
 
-Result<ProofEnd> prove(Connection& channel, const ProofTerms& terms, int connector,
+Result<ProofEnd> prove(Connection& connection, const ProofTerms& terms, int connector,
                        Deadline deadline) {
   std::string secret;
-  AGPCS_TRY(const ProofEnd proved, prove(channel.fd(), terms, connector, deadline, &secret));
+  AGPCS_TRY(const ProofEnd proved, prove(connection.fd(), terms, connector, deadline, &secret));
   if (proved != ProofEnd::kProved || !terms.tls) return proved;
-  AGPCS_TRY(auto tls, Tls::begin(channel.fd(), TlsEnd::kConnector, secret));
-  AGPCS_TRY(const ProofEnd end, shake_hands(*tls, channel.fd(), deadline));
-  if (end == ProofEnd::kProved) channel.encrypt(std::move(tls));
+  AGPCS_TRY(auto tls, Tls::begin(connection.fd(), TlsEnd::kConnector, secret));
+  AGPCS_TRY(const ProofEnd end, shake_hands(*tls, connection.fd(), deadline));
+  if (end == ProofEnd::kProved) connection.encrypt(std::move(tls));
   return end;
 }
 

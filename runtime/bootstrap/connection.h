@@ -52,12 +52,12 @@ class Connection {
   std::unique_ptr<Tls> tls_;  // null: plain
 };
 
-/// Does the connector's part of the proof over a plain `channel`, and then, if `terms` say so, of
-/// TLS, by which the channel is encrypted.
-Result<ProofEnd> prove(Connection& channel, const ProofTerms& terms, int connector,
+/// Does the connector's part of the proof over a plain `connection`, and then, if `terms` say so,
+/// of TLS, by which the connection is encrypted.
+Result<ProofEnd> prove(Connection& connection, const ProofTerms& terms, int connector,
                        std::chrono::steady_clock::time_point deadline);
 
-/// Returns what `error`, an errno of a channel, says of a connection: "was lost: Broken pipe".
+/// Returns what `error`, an errno of a connection, says of it: "was lost: Broken pipe".
 std::string loss_text(int error);
 
 }  // namespace agpcs
