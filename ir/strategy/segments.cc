@@ -22,6 +22,25 @@ Segments::Segments(const Graph& graph)
 }
 
 void Segments::find_places(const std::vector<OpId>& ops) {
+  sum_elements(ops);
+  places_.clear();
+  std::size_t free = 0;  // no earlier place is outside of the attentions so far
+  for (std::size_t p = 0; p <= ops.size(); ++p) {
+    if (p >= free || p == ops.size()) {
+      made_[places_.size()] = made_[p];
+      crossing_[places_.size()] = crossing_[p];
+      places_.push_back(p);
+    }
+    if (p == ops.size() || graph_.op(ops[p]).fused == kNone) continue;
+    const OpId last = graph_.fused[at(graph_.op(ops[p]).fused)].ops.back();
+    const auto found = std::lower_bound(ops.begin(), ops.end(), last);
+    free = std::max(free, static_cast<std::size_t>(found - ops.begin()) + 1);
+  }
+  made_.resize(places_.size());
+  crossing_.resize(places_.size());
+}
+
+void Segments::sum_elements(const std::vector<OpId>& ops) {
   const std::size_t places = ops.size() + 1;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     for (const TensorId id : graph_.op(ops[i]).inputs) {
@@ -49,7 +68,7 @@ void Segments::find_places(const std::vector<OpId>& ops) {
   }
 }
 
-/// Returns the place in [first, last] at which segment `number` of `count` best ends.
+/// Returns the number of the place in [first, last] at which segment `number` of `count` best ends.
 std::size_t Segments::best_end(std::int64_t number, std::int64_t count, std::size_t first,
                                std::size_t last) const {
   const std::int64_t all = made_.back();
@@ -70,24 +89,25 @@ std::size_t Segments::best_end(std::int64_t number, std::int64_t count, std::siz
 }
 
 std::vector<std::size_t> Segments::all_ends(std::size_t count) const {
-  const std::size_t ops = made_.size() - 1;
+  const std::size_t last = places_.size() - 1;
   std::vector<std::size_t> ends;
+  std::size_t end = 0;
   for (std::size_t i = 1; i < count; ++i) {
-    const std::size_t first = (ends.empty() ? 0 : ends.back()) + 1;
-    ends.push_back(best_end(static_cast<std::int64_t>(i), static_cast<std::int64_t>(count), first,
-                            ops - (count - i)));
+    end = best_end(static_cast<std::int64_t>(i), static_cast<std::int64_t>(count), end + 1,
+                   last - (count - i));
+    ends.push_back(places_[end]);
   }
-  ends.push_back(ops);
+  ends.push_back(places_[last]);
   return ends;
 }
 
 std::vector<std::size_t> Segments::ends(const std::vector<OpId>& ops,
                                         const Recomputation& recompute) {
   if (!recompute || ops.empty()) return {};
-  const std::size_t count =
-      std::min({ops.size(), static_cast<std::size_t>(recompute.segments), at(kMostSegments)});
-  if (count == 1) return {ops.size()};
+  if (recompute.segments == 1) return {ops.size()};
   find_places(ops);
+  const std::size_t count = std::min(
+      {places_.size() - 1, static_cast<std::size_t>(recompute.segments), at(kMostSegments)});
   std::vector<std::size_t> ends = all_ends(count);
   ends.resize(count - std::min(count - 1, static_cast<std::size_t>(recompute.kept)));
   return ends;
@@ -98,7 +118,8 @@ std::optional<Recomputation> Segments::recomputation_of(const std::vector<OpId>&
   if (ends.empty()) return Recomputation{};
   if (ends.size() == 1 && ends.front() == ops.size()) return kWholeStage;
   find_places(ops);
-  for (std::size_t count = ends.size(); count <= std::min(ops.size(), at(kMostSegments)); ++count) {
+  for (std::size_t count = ends.size(); count <= std::min(places_.size() - 1, at(kMostSegments));
+       ++count) {
     if ((ends.back() == ops.size()) != (count == ends.size())) continue;
     const std::vector<std::size_t> own = all_ends(count);
     if (!std::equal(ends.begin(), ends.end(), own.begin())) continue;

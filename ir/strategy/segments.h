@@ -25,12 +25,14 @@ class Segments {
 
   /// Returns the ends of a stage with the operators `ops` (ascending): the first segment is
   /// ops[0, ends[0]), the next ops[ends[0], ends[1]), and so on. Nothing if the stage keeps all;
-  /// fewer than `segments` if it has fewer operators. One segment at least is recomputed.
+  /// fewer than `segments` if it has fewer places where one may end.
+  /// One segment at least is recomputed.
   ///
   /// Segments make about equally many elements, because one of them at a time holds what it makes.
   /// Of the places where that is so, give or take half a segment, a cut is where the fewest
   /// elements cross it, because they are held all the time: between two layers of a transformer,
-  /// say. Cost: O(operators + edges).
+  /// say. No segment ends inside a fused attention, whose scores nobody holds. Cost: O(operators +
+  /// edges), and a binary search for each operator of a fused attention.
   std::vector<std::size_t> ends(const std::vector<OpId>& ops, const Recomputation& recompute);
 
   /// Returns the recomputation whose first `ends.size()` segments end there; nothing if there is
@@ -40,6 +42,7 @@ class Segments {
 
  private:
   void find_places(const std::vector<OpId>& ops);
+  void sum_elements(const std::vector<OpId>& ops);
   std::size_t best_end(std::int64_t number, std::int64_t count, std::size_t first,
                        std::size_t last) const;
   std::vector<std::size_t> all_ends(std::size_t count) const;
@@ -48,7 +51,8 @@ class Segments {
   std::vector<TensorId> root_;          // by TensorId: what holds its storage
   std::vector<std::int64_t> elements_;  // by TensorId, of one sample; 0 if it holds none
   std::vector<std::size_t> last_read_;  // by root: the place after the last operator that reads it
-  // Of the stage at hand, by place; place p is before ops[p].
+  // Of the stage at hand, by place.
+  std::vector<std::size_t> places_;     // how many operators are before it, ascending
   std::vector<std::int64_t> made_;      // elements that operators before it make
   std::vector<std::int64_t> crossing_;  // those of them that operators after it read
 };

@@ -183,6 +183,7 @@ bool PlanReplayer::skips(const ResolvedInstruction& instruction) const {
 void PlanReplayer::begin_pass(Pass pass) {
   pass_ = pass;
   computed_ = 0;
+  told_sent_ = 0;
   for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
   std::fill(ready_.begin(), ready_.end(), char{0});
@@ -212,9 +213,18 @@ bool PlanReplayer::await(const ResolvedInstruction& instruction) {
   if (instruction.id.opcode == Opcode::kUpdate && !take_sums()) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
-    if (awaited != kNoInstruction && !order_after(stream, awaited)) return false;
+    if (awaited == kNoInstruction) continue;
+    if (!order_after(stream, awaited)) return false;
+    if (stream == Stream::kSend) tell_sent(awaited);
   }
   return true;
+}
+
+void PlanReplayer::tell_sent(std::size_t last) {
+  const std::vector<std::size_t>& sends = stream(StreamKind::kSend);
+  for (; told_sent_ < sends.size() && sends[told_sent_] <= last; ++told_sent_) {
+    executor_.sent(at(sends[told_sent_]).id);
+  }
 }
 
 Status PlanReplayer::compute(const ResolvedInstruction& instruction) {

@@ -73,6 +73,8 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   bool skips(const ResolvedInstruction& instruction) const;
   bool compute_step();
   bool await(const ResolvedInstruction& instruction);
+  /// Tells the executor that all sends through `last` have left.
+  void tell_sent(std::size_t last);
   Status compute(const ResolvedInstruction& instruction);
   Status check_loss() const;
   Status check_gradient(int bucket);
@@ -118,6 +120,7 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   Pass pass_ = Pass::kWhole;
   std::size_t computed_ = 0;           // computations that are done
   std::array<InOrder, 3> order_;       // by Stream: the order of its instructions
+  std::size_t told_sent_ = 0;          // sends of which the executor knows that they have left
   std::array<Ticket, 3> newest_ = {};  // by Stream: newest ticket
   std::vector<Posted> posted_;         // by instruction
   std::vector<char> ready_;            // by bucket: it has its last gradient

@@ -111,10 +111,17 @@ class Resolver {
     for (const InstructionId& before : after) {
       const StreamKind kind = stream_of(before.opcode);
       if (kind == StreamKind::kCompute) continue;
-      std::size_t& last = resolved.awaits[static_cast<std::size_t>(transport_stream(kind))];
-      const std::size_t index = index_of(before);
-      if (last == kNoInstruction || index > last) last = index;
+      await(before, resolved);
+      if (before.opcode != Opcode::kRecvGradient) continue;
+      await({Opcode::kSend, before.object, before.micro_batch}, resolved);
     }
+  }
+
+  void await(const InstructionId& before, ResolvedInstruction& resolved) const {
+    const Stream stream = transport_stream(stream_of(before.opcode));
+    std::size_t& last = resolved.awaits[static_cast<std::size_t>(stream)];
+    const std::size_t index = index_of(before);
+    if (last == kNoInstruction || index > last) last = index;
   }
 
   std::vector<ResolvedTransfer> transfers_of(const InstructionId& id) const {

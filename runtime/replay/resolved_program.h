@@ -28,7 +28,8 @@ inline constexpr std::size_t kNoInstruction = static_cast<std::size_t>(-1);
 struct ResolvedInstruction {
   InstructionId id;
   std::string name;  ///< as the plan's text spells it, "recv c0 mb=3"
-  /// For a computation, by Stream: the last instruction there that it waits for.
+  /// For a computation, by Stream: the last instruction there that it waits for. Where it waits for
+  /// a gradient, the activation that went the other way has left, too.
   std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
   /// For a message or collective: how many computations are done once it has all that it waits for.
   /// An all_reduce or reduce_scatter also needs its bucket's gradients, which come during the last

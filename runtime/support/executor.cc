@@ -13,6 +13,8 @@ Status stateless(const StateItem& item) {
 
 }  // namespace
 
+void Executor::sent(const InstructionId& /*send*/) {}
+
 Status Executor::next_batch() {
   return {StatusCode::kUnavailable,
           "the executor does not add up the gradients of several batches"};

@@ -185,4 +185,12 @@ void CutBuffers::end_backward(int micro_batch) {
   }
 }
 
+void CutBuffers::sent(const InstructionId& send) {
+  Flight& f = flight(send.micro_batch);
+  for (std::size_t e = 0; e < ends_.size(); ++e) {
+    if (ends_[e].cut != send.object) continue;
+    (send.opcode == Opcode::kSend ? f.activations : f.sent_gradients)[e].reset();
+  }
+}
+
 }  // namespace agpcs

@@ -38,6 +38,8 @@ class CutBuffers {
   /// Takes the gradients of the received tensors after a backward pass, and frees what the pass
   /// has used.
   void end_backward(int micro_batch);
+  /// Frees what the message has carried.
+  void sent(const InstructionId& send);
 
  private:
   // A tensor of a cut at this stage.

@@ -59,6 +59,7 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
   }
+  void sent(const InstructionId& send) override { cuts_.sent(send); }
   Result<Buffer> bucket(int bucket) override {
     return flat_buffer(bucket, parameters_.gradient(bucket));
   }

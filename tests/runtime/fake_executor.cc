@@ -65,6 +65,7 @@ Status FakeExecutor::begin_step(std::int64_t step) {
   batch_ = step * batches;
   loss_ = 0;
   evaluates_ = false;
+  told_sent.clear();
   clear_batch();
   for (auto& bucket : buckets_) std::fill(bucket.begin(), bucket.end(), 0.0);
   return {};
@@ -111,6 +112,15 @@ std::vector<double>& FakeExecutor::memory(std::map<Key, std::vector<double>>& wh
   const auto rows = static_cast<std::size_t>(end.of->batched ? samples(mb) : 1);
   if (values.empty()) values.assign(rows * row_elements(*end.of), kNotYet);
   return values;
+}
+
+void FakeExecutor::sent(const InstructionId& send) {
+  told_sent.push_back(send);
+  for (auto& [key, values] : send.opcode == Opcode::kSend ? activations_ : gradients_) {
+    const auto& [cut, tensor, mb, peer] = key;
+    if (cut != send.object || mb != send.micro_batch) continue;
+    std::fill(values.begin(), values.end(), kNotYet);
+  }
 }
 
 Status FakeExecutor::forward(int micro_batch) {

@@ -36,6 +36,8 @@ class FakeExecutor : public Executor {
   Status update() override;
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;
+  /// Overwrites what the message has carried, so that whoever reads it later ends with no number.
+  void sent(const InstructionId& send) override;
   Result<Buffer> bucket(int bucket) override;
   Result<Buffer> values(int bucket) override;
   double loss() const override { return loss_; }
@@ -53,6 +55,7 @@ class FakeExecutor : public Executor {
   int batches = 1;         ///< of a step
   bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
   bool divides = true;     ///< it can update a part of its parameters
+  std::vector<InstructionId> told_sent;  ///< arguments of `sent` in this step
   /// Called before each forward and backward; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 

@@ -87,6 +87,10 @@ class Executor {
   /// Returns the rows of the gradient of an activation that crosses `cut`. On the producer's side,
   /// the executor sums gradients of the same rows from several peers.
   virtual Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) = 0;
+  /// Tells that a message has left: nobody reads the buffers of `send` (kSend, kSendGradient) any
+  /// more. Called before a computation that comes after its arrival; not for messages that no
+  /// computation comes after. The default does nothing.
+  virtual void sent(const InstructionId& send);
   /// Returns the flat gradient buffer of `bucket`, with its members in plan order.
   virtual Result<Buffer> bucket(int bucket) = 0;
 

@@ -63,6 +63,18 @@ TEST(SegmentEnds, OfFewOperatorsAreFewer) {
   EXPECT_THAT(Segments(graph).ends({0}, {8, 7}), ElementsAre(1));
 }
 
+TEST(SegmentEnds, AreNeverInsideAFusedAttention) {
+  Graph graph = layers(4);
+  const std::vector<OpId> ops = all_of(graph);
+  graph.fused = {{{3, 4}}, {{5, 7}}};
+  for (int i = 0; i < 2; ++i) {
+    for (const OpId op : graph.fused[at(i)].ops) graph.op(op).fused = i;
+  }
+  EXPECT_THAT(Segments(graph).ends(ops, {2, 0}), ElementsAre(2, 8)) << "nothing is held at 4";
+  EXPECT_THAT(Segments(graph).ends(ops, {8, 0}), ElementsAre(1, 2, 3, 5, 8)) << "6 and 7, too";
+  EXPECT_THAT(Segments(graph).ends({5, 6, 7}, {8, 0}), ElementsAre(3));
+}
+
 TEST(SegmentEnds, AscendAndLeadBackToTheirRecomputation) {
   Rng rng(7);
   const Graph graph = layers(20);

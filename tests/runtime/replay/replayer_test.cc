@@ -100,6 +100,23 @@ TEST_P(ReplayerOver, TwoStagesOfReplicasByFlows) {
 
 TEST_P(ReplayerOver, TwoStages) { expect_equal_to_one_process({{{4}, {4}}, {{0, 1, {"a"}}}, 4}); }
 
+TEST_P(ReplayerOver, ExecutorsLearnWhatHasLeft) {
+  const Plan plan = make_plan({{{4}, {4}}, {{0, 1, {"a"}}}, 4});
+  GetParam().run(2, [&](Transport& transport) {
+    FakeExecutor executor;
+    auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+    ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+    for (int step = 0; step < 2; ++step) {
+      const auto report = (*replayer)->run_step();
+      ASSERT_TRUE(report.ok()) << report.status().message();
+      if (transport.rank() != 0) continue;
+      std::vector<InstructionId> activations;
+      for (int mb = 0; mb < 4; ++mb) activations.push_back({Opcode::kSend, 0, mb});
+      EXPECT_EQ(executor.told_sent, activations) << "their gradients came back";
+    }
+  });
+}
+
 TEST_P(ReplayerOver, FourStagesOneForwardOneBackward) {
   expect_equal_to_one_process(
       {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 8});

@@ -3,6 +3,7 @@
 #include "tests/system/executor/kept_bytes.h"
 
 #include "ir/graph/training_graph.h"
+#include "ir/plan/lookup.h"
 #include "tests/support/graph_text.h"
 
 #include <gtest/gtest.h>
@@ -76,6 +77,41 @@ TEST_P(KeptBytes, AreWhatTheTableSays) {
 
 INSTANTIATE_TEST_SUITE_P(Operators, KeptBytes, ::testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
+
+TEST(SentBytes, AreFreeWhenTheyHaveLeft) {
+  const auto graph = derive_backward(
+      graph_of("graph two\ninput data fp32[n,256]\nparameter p fp32[256,256]\n"
+               "parameter q fp32[256,256]\nfirst: x = MatMul-13(data, p) -> fp32[n,256]\n"
+               "second: y = MatMul-13(x, q) -> fp32[n,256]\n"
+               "sum: l = ReduceSum-13(y) keepdims=0 -> fp32[]\nloss l\n"));
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const Cluster two = testing::cluster_of(
+      "kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\n"
+      "host a cpu 2 bandwidth=1e9 latency=1e-6\n");
+  const Plan plan =
+      testing::plan_of(*graph, two, "micro-batches 4\nstage a/0=8 : first\nstage a/1=8 : *\n", 32);
+  for (const int rank : {0, 1}) {
+    const auto executor = make_torch_executor(*graph, {});
+    ASSERT_TRUE(executor->prepare(plan, rank).ok());
+    ASSERT_TRUE(executor->begin_step(0).ok());
+    const auto live = std::make_shared<testing::LiveBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    testing::BucketLog log;
+    std::vector<std::int64_t> bytes;
+    for (int m = 0; m < plan.micro_batches; ++m) {
+      const auto messages = transfers(plan, 0, rank, m);
+      ASSERT_EQ(messages.size(), 1U);
+      ASSERT_TRUE(rank == 0 || executor->activation(0, messages[0], m).ok());
+      ASSERT_TRUE(executor->forward(m).ok());
+      ASSERT_TRUE(rank == 1 || executor->gradient(0, messages[0], m).ok());
+      ASSERT_TRUE(executor->backward(m, m == 3, log).ok());
+      executor->sent({rank == 0 ? Opcode::kSend : Opcode::kSendGradient, 0, m});
+      bytes.push_back(live->bytes());
+    }
+    EXPECT_EQ(bytes[2], bytes[1]) << "rank " << rank;
+    EXPECT_EQ(bytes[3], bytes[1]) << "rank " << rank;
+  }
+}
 
 }  // namespace
 }  // namespace agpcs
