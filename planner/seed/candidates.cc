@@ -133,16 +133,24 @@ class Thinner {
       kept_.push_back(std::move(candidate.strategy));
       return;
     }
-    if (lacking < least_) {
-      least_ = lacking;
-      nearest_ = candidate.strategy;
-    }
+    take_if_nearer(candidate.strategy, lacking);
     if (relief_ == Relief::kNever || reliefs_ == kMostReliefs) return;
     ++reliefs_;
-    if (!fit_memory(problem_, evaluator_, candidate.strategy)) return;
+    if (!fit_memory(problem_, evaluator_, candidate.strategy)) {
+      if (!kept_.empty()) return;
+      need_least_memory(problem_, evaluator_, candidate.strategy);
+      take_if_nearer(candidate.strategy, evaluator_.lacking(candidate.strategy));
+      return;
+    }
     const RoughStep rough = model_.step(candidate.strategy, timers_.of(candidate.strategy));
     candidate.rough_seconds = std::max(seconds, rough.seconds);
     add(index, candidate.rough_seconds);
+  }
+
+  void take_if_nearer(const Strategy& strategy, std::int64_t lacking) {
+    if (lacking >= least_) return;
+    least_ = lacking;
+    nearest_ = strategy;
   }
 
   static constexpr int kMostReliefs = 48;

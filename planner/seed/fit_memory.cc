@@ -52,6 +52,8 @@ std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
   return worst > 0 ? std::max(worst, lacking) : lacking;
 }
 
+constexpr std::int64_t kMostPercent = 10'000;  // percent of what devices have
+
 /// Returns whether a device of the stage lacks memory.
 bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage) {
   const StageSpec& spec = strategy.stages[at(stage)];
@@ -92,6 +94,41 @@ class StageFitter {
     const std::optional<Recomputation> most = most_kept(count);
     if (!most || most->part() >= spec().recompute.part()) return std::nullopt;
     return most;
+  }
+
+  /// Returns the recomputation with which the stage needs least memory.
+  Recomputation smallest() {
+    Recomputation least = kWholeStage;
+    if (!problem_.options.choose_segments) return least;
+    const std::int64_t samples = *std::max_element(spec().shares.begin(), spec().shares.end());
+    const auto bytes = [&](const Recomputation& recompute) {
+      return evaluator_.replica_bytes(strategy_, stage_, samples, recompute);
+    };
+    std::int64_t needed = bytes(least);
+    for (int count = 2; count <= most_segments(); count *= 2) {
+      const std::int64_t own = bytes({count, 0});
+      if (own >= needed) break;
+      least = {count, 0};
+      needed = own;
+    }
+    return least;
+  }
+
+  /// Returns the stage as it fits if devices have the least percentage of their memory more with
+  /// which it does; nothing if `kMostPercent` is not enough.
+  std::optional<StageSpec> with_more_memory() {
+    const Recomputation recompute = smallest();
+    std::optional<StageSpec> best;
+    const auto lacks_with = [&](std::int64_t percent) {
+      auto own = within([&](int kind) { return memory_of(kind) / 100 * percent; }, recompute, true);
+      if (!own) return true;
+      best = std::move(own);
+      return false;
+    };
+    if (lacks_with(kMostPercent)) return std::nullopt;
+    largest_that_holds(std::int64_t{100}, kMostPercent, lacks_with);
+    best->recompute = recompute;
+    return best;
   }
 
   std::optional<StageSpec> run() {
@@ -145,18 +182,7 @@ class StageFitter {
   std::vector<Recomputation> recomputations() {
     std::vector<Recomputation> all = {{}, kWholeStage};
     if (!problem_.options.choose_segments) return all;
-    const std::int64_t samples = *std::max_element(spec().shares.begin(), spec().shares.end());
-    const auto bytes = [&](const Recomputation& recompute) {
-      return evaluator_.replica_bytes(strategy_, stage_, samples, recompute);
-    };
-    Recomputation least = kWholeStage;
-    std::int64_t needed = bytes(least);
-    for (int count = 2; count <= most_segments(); count *= 2) {
-      const std::int64_t own = bytes({count, 0});
-      if (own >= needed) break;
-      least = {count, 0};
-      needed = own;
-    }
+    const Recomputation least = smallest();
     if (least != kWholeStage) all.push_back(least);
     const auto most =
         most_kept(std::min(most_segments(), std::max(least.segments, kUsualSegments)));
@@ -276,6 +302,19 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
   }
   strategy = *std::move(fitted);
   return true;
+}
+
+void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  const int stages = static_cast<int>(strategy.stages.size());
+  std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
+  for (int stage = 0; stage < stages; ++stage) {
+    if (!lacks(problem, evaluator, strategy, stage)) continue;
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), false);
+    if (std::optional<StageSpec> less = fitter.with_more_memory()) {
+      strategy.stages[at(stage)].recompute = less->recompute;
+      set_group(strategy.stages[at(stage)], *std::move(less));
+    }
+  }
 }
 
 void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {

@@ -16,6 +16,11 @@ namespace agpcs {
 /// kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
+/// Lets each stage that lacks memory recompute, and gives its devices the samples, with which it
+/// would fit if its devices had the least percentage of their memory more. Same needs. Cost: some
+/// ten `replica_bytes` for each such stage and each of its kinds.
+void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+
 /// Lets stages that recompute keep as much as their devices have memory for, if that makes the step
 /// shorter. Needs: `strategy` fits, with `score`; `evaluator` is the problem's. Cost: an
 /// evaluation, and a few `replica_bytes` for each such stage and each of its kinds.

@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/strategy/strategy.h"
 #include "planner/problem/micro_batches.h"
+#include "planner/seed/fit_memory.h"
 
 #include <algorithm>
 #include <limits>
@@ -172,6 +173,14 @@ class RoomyPipelines {
     return strategy;
   }
 
+  /// Returns the bytes that devices lack when the stages recompute as needs least memory.
+  std::int64_t least_lacking(Strategy& strategy) {
+    const std::int64_t lacking = evaluator_.lacking(strategy);
+    if (lacking <= 0 || !problem_.options.choose_segments) return lacking;
+    need_least_memory(problem_, evaluator_, strategy);
+    return evaluator_.lacking(strategy);
+  }
+
   /// Returns a pipeline that fits; or, if there is none, of those with less and less of their
   /// devices' memory the one that lacks least.
   std::optional<Strategy> with_least_memory() {
@@ -182,7 +191,7 @@ class RoomyPipelines {
       const std::optional<Stages> stages = within(part);
       if (!stages) return false;
       Strategy strategy = strategy_of(*stages);
-      const std::int64_t lacking = evaluator_.lacking(strategy);
+      const std::int64_t lacking = least_lacking(strategy);
       if (lacking >= least) return true;
       least = lacking;
       best = std::move(strategy);
@@ -207,13 +216,13 @@ class RoomyPipelines {
       const std::optional<Stages> stages = within(1);
       if (!stages) continue;
       Strategy strategy = strategy_of(*stages);
-      if (evaluator_.lacking(strategy) > 0) continue;
+      if (least_lacking(strategy) > 0) continue;
       for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
         StageSpec& stage = strategy.stages[s];
         const std::int64_t bytes =
             evaluator_.replica_bytes(strategy, static_cast<int>(s), stage.shares.front(), {});
         const bool fits = bytes <= problem_.cluster.kind_of(stage.devices.front()).memory_bytes;
-        stage.recompute = fits ? Recomputation{} : kWholeStage;
+        if (fits) stage.recompute = {};
       }
       return strategy;
     }
