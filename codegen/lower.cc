@@ -105,6 +105,7 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   lowered.flow = bucket.flow;
   lowered.shared_with = bucket.shared_with;
   lowered.parts = bucket.parts;
+  lowered.state = bucket.state;
   if (bucket.parameters.empty()) {
     return internal_error(fmt::format("strategy: bucket {} is empty", index));
   }
@@ -132,12 +133,17 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     if (!divides_state(spec, plan.training) || has_own_parts(strategy, stage)) continue;
     if (!model) model.emplace(graph, plan.training);
     std::vector<PlanBucket*> buckets;
-    DividedState state(plan.training.optimizer);
+    const StateLevel level = divided_by(spec, plan.training);
+    DividedState state(plan.training.optimizer, level);
+    std::int64_t sums = 0;  // bytes of gradients that are divided
     for (PlanBucket& bucket : plan.buckets) {
       if (bucket.stage != stage || bucket.is_shared()) continue;
       buckets.push_back(&bucket);
+      bucket.state = level;
       state.add(bucket.elements(), bucket.type, bucket.members.size());
+      if (bucket.divides_gradients()) sums += bucket.bytes();
     }
+    // A program's memory does not depend on what collectives there are.
     const ProgramMemory program(stage_program(plan, timetable, stage));
     std::vector<OpId> ops;
     for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
@@ -146,7 +152,9 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     const StageParts parts = parts_of_stage(plan, graph, stage, std::move(ops));
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-      const std::int64_t peak = program.peak_bytes(model->of(parts, spec.shares[i]));
+      StageMemory memory = model->of(parts, spec.shares[i]);
+      memory.gradients += sums;
+      const std::int64_t peak = program.peak_bytes(memory);
       owners.push_back(state.owner(cluster.kind_of(spec.devices[i]), peak, spec.devices.size()));
     }
     const std::vector<std::int64_t> owned = divide_state(state.elements(), owners);

@@ -50,6 +50,7 @@ class ProgramWriter {
     for (std::size_t i = 0; i < order_.size(); ++i) {
       post_receives(i + 1);
       add(order_[i], waited_for(i));
+      if (order_[i].opcode == Opcode::kBackward) scatter_gradients(order_[i].micro_batch);
       post_sends(i);
     }
     write_end(order_.back());
@@ -172,17 +173,32 @@ class ProgramWriter {
     }
   }
 
+  /// Sums the gradients that ranks divide, of one micro-batch. They come before all other sums, for
+  /// some of which other stages have to do more: backward passes wait for these here.
+  void scatter_gradients(int micro_batch) {
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
+      if (!bucket.is_of(stage_) || !bucket.divides_gradients()) continue;
+      add({Opcode::kReduceScatter, b, micro_batch}, {{Opcode::kGradients, b, micro_batch}});
+    }
+  }
+
   void write_end(const InstructionId& last_backward) {
-    std::vector<InstructionId> summed, gathers;
+    std::vector<InstructionId> scattered, summed, gathers;
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
+      if (bucket.is_sharded()) gathers.push_back({Opcode::kAllGather, b, -1});
+      if (bucket.divides_gradients()) {
+        scattered = {{Opcode::kReduceScatter, b, last_backward.micro_batch}};
+        continue;
+      }
       const InstructionId sum = {bucket.is_sharded() ? Opcode::kReduceScatter : Opcode::kAllReduce,
                                  b, -1};
       add(sum, {{Opcode::kGradients, b, last_backward.micro_batch}});
       summed = {sum};  // the collective stream is in order, so the last one stands for all
-      if (bucket.is_sharded()) gathers.push_back({Opcode::kAllGather, b, -1});
     }
+    if (summed.empty()) summed = std::move(scattered);
     const InstructionId update = {Opcode::kUpdate, -1, -1};
     add(update, std::move(summed));
     for (const InstructionId& gather : gathers) add(gather, {update});

@@ -113,7 +113,7 @@ class FlowChooser {
 
   bool has_buckets(int stage) const {
     const std::size_t devices = grouped_.stages[at(stage)].devices.size();
-    if (grouped_.stages[at(stage)].divides_state) return false;
+    if (grouped_.stages[at(stage)].state != StateLevel::kWhole) return false;
     return devices >= kLeastFlowDevices && devices <= kMostFlowDevices &&
            std::any_of(grouped_.buckets.begin(), grouped_.buckets.end(),
                        [&](const Bucket& bucket) { return is_of(bucket, stage); });

@@ -60,10 +60,26 @@ class PlanChanges {
       if (!changed) return changed;
       strategy = std::move(*changed);
       if (!strategy.buckets.empty()) continue;
+      if (fills_otherwise(strategy)) {
+        strategy =
+            group_gradients(problem_, std::move(strategy), problem_.options.bucket_bytes);
+        continue;
+      }
       strategy.buckets = now_.buckets;
-      for (Bucket& bucket : strategy.buckets) bucket.parts.clear();  // they were of other devices
+      for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
+        forget_parts(strategy, s);  // they were of other devices
+      }
     }
     return strategy;
+  }
+
+  /// Returns whether another stage divides its gradients than in the plan.
+  bool fills_otherwise(const Strategy& strategy) const {
+    return !std::equal(strategy.stages.begin(), strategy.stages.end(), now_.stages.begin(),
+                       now_.stages.end(), [](const StageSpec& a, const StageSpec& b) {
+                         return (a.state == StateLevel::kGradients) ==
+                                (b.state == StateLevel::kGradients);
+                       });
   }
 
   /// Makes the moves, if they are possible, and simulates.
@@ -306,6 +322,16 @@ class PlanChanges {
     return attempt("devices", *changed, fmt::format("{}without {}{}", in_stage(stage), name, text));
   }
 
+  static std::string divides_text(int stage, StateLevel now, StateLevel level) {
+    const bool fills = now == StateLevel::kGradients;
+    if (level == StateLevel::kOptimizer) {
+      return fmt::format("s{} divides the optimizer's state{}", stage,
+                         fills ? ", not gradients" : "");
+    }
+    return fmt::format("s{} has all of, not divides, the optimizer's state{}", stage,
+                       fills ? " and gradients" : "");
+  }
+
   Status change_memory() {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       const StageSpec& spec = now_.stages[at(stage)];
@@ -313,11 +339,12 @@ class PlanChanges {
           attempt("recompute", {SetMemory{stage, spec.recompute ? Recomputation{} : kWholeStage}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
-      if (spec.devices.size() < 2 || !may_divide_state(problem_)) continue;
-      AGPCS_RETURN_IF_ERROR(
-          attempt("state", {SetMemory{stage, std::nullopt, !spec.divides_state}},
-                  fmt::format("s{} {} the optimizer's state", stage,
-                              spec.divides_state ? "has all of, not divides," : "divides")));
+      // Gradients are divided for want of memory alone.
+      for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer}) {
+        if (spec.devices.size() < 2 || level == spec.state || !may_divide(problem_, level)) continue;
+        AGPCS_RETURN_IF_ERROR(attempt("state", {SetMemory{stage, std::nullopt, level}},
+                                      divides_text(stage, spec.state, level)));
+      }
     }
     return {};
   }

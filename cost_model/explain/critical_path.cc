@@ -51,7 +51,11 @@ class PathFinder {
       push(event, until, until, transfer ? WaitReason::kPeer : WaitReason::kMember);
       event = holder;
     }
-    const Wait wait = waits_.last_wait(event);
+    Wait wait = waits_.last_wait(event);
+    for (const Pause& pause : waits_.pauses(event)) {
+      const bool on_path = pause.until < until - kSame * step_ && pause.until > wait.time;
+      if (on_path) wait = {pause.event, WaitReason::kAfter, pause.until};
+    }
     const double since = std::min(wait.event < 0 ? 0 : wait.time, until);
     push(event, since, until, wait.reason);
     until = since;
@@ -200,7 +204,14 @@ class SlackFinder {
       : waits_(waits),
         step_(step),
         latest_(at(waits.event_count()), step),
-        slack_(at(waits.event_count())) {}
+        slack_(at(waits.event_count())) {
+    // A backward pass waits for such a sum, so it has no slack.
+    for (int event = 0; event < waits.event_count(); ++event) {
+      for (const Pause& pause : waits.pauses(event)) {
+        latest_[at(pause.event)] = waits.event(pause.event).end;
+      }
+    }
+  }
 
   std::vector<double> run() {
     const std::vector<std::vector<int>> groups = waits_.in_order();

@@ -42,7 +42,8 @@ void add_times(const StepWaits& waits, int rank, double step, DeviceReport& repo
     const double free = std::clamp(waits.arrival(i), now, std::max(now, event.start));
     reason_of(waits, waits.last_wait(i), report) += free - now;
     report.other += std::max(0.0, event.start - free);
-    report.compute += event.end - event.start;
+    report.compute += event.end - event.start - waits.paused_seconds(i);
+    report.all_reduce += waits.paused_seconds(i);
     now = event.end;
   }
   report.finished = step - now;

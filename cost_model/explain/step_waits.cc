@@ -42,6 +42,7 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     : plan_(plan), model_(model), step_(estimate.step_seconds) {
   read_programs();
   read_timeline(estimate);
+  find_pauses();
   arrivals_.resize(events_.size());
   for (int i = 0; i < event_count(); ++i) {
     for_each_wait(
@@ -53,9 +54,8 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    for (const Opcode opcode : collectives_of(plan.buckets[at(bucket)])) {
-      add_collective({opcode, bucket, -1}, ranks_of(plan, plan.buckets[at(bucket)]));
-    }
+    const std::vector<int> ranks = ranks_of(plan, plan.buckets[at(bucket)]);
+    for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, ranks);
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);
@@ -112,9 +112,54 @@ int StepWaits::find(int rank, InstructionId id) const {
   return rank_begin(rank) + found->second;
 }
 
-/// Assumes that the pass was slowed evenly.
-double StepWaits::gradients_at(int backward, int bucket) const {
-  const TimelineEvent& pass = event(backward);
+/// Walks through the passes that wait within. Where nothing slows such a pass, its pauses are
+/// exactly those of the step.
+void StepWaits::find_pauses() {
+  pauses_.resize(events_.size());
+  for (int rank = 0; rank < plan_.rank_count(); ++rank) {
+    const std::vector<Instruction>& program = plan_.programs[at(stage_of(rank))].instructions;
+    const RankTimes& times = model_.ranks[at(rank)].times;
+    int before = -1, pass = -1;
+    double now = 0, done = 0;  // of the pass: the time, and the seconds of work so far
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const InstructionId& id = program[i].id;
+      if (id.opcode != Opcode::kReduceScatter || id.micro_batch < 0) continue;
+      const int scatter = rank_begin(rank) + static_cast<int>(i);
+      const int own = find(rank, {Opcode::kBackward, -1, id.micro_batch});
+      if (own != pass) {
+        pass = own;
+        now = event(pass).start;
+        done = 0;
+      }
+      const double work = gradients_of(times, id.micro_batch, id.object);
+      now = std::min(event(pass).end, now + (work - done));
+      done = work;
+      filled_at_[scatter] = now;
+      if (before >= 0 && end(before) > now + kSame * step_) {
+        pauses_[at(pass)].push_back({before, now, std::min(event(pass).end, end(before))});
+        now = pauses_[at(pass)].back().until;
+      }
+      before = scatter;
+    }
+  }
+}
+
+double StepWaits::gradients_of(const RankTimes& times, int micro_batch, int bucket) const {
+  const bool larger = micro_batch < model_.smaller_from;
+  return (larger ? times.larger_gradients : times.gradients)[at(bucket)];
+}
+
+double StepWaits::paused_seconds(int pass) const {
+  double seconds = 0;
+  for (const Pause& pause : pauses_[at(pass)]) seconds += pause.until - pause.since;
+  return seconds;
+}
+
+/// Assumes that the pass was slowed evenly, but for a pass that waits within.
+double StepWaits::gradients_at(int event, int backward, int bucket) const {
+  const auto filled = filled_at_.find(event);
+  if (filled != filled_at_.end()) return filled->second;
+  const TimelineEvent& pass = this->event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
   const double whole = times.smaller_backward;  // gradients come in the last backward
   if (whole <= 0) return pass.end;

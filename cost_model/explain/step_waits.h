@@ -36,6 +36,12 @@ struct Wait {
   double time = 0;  ///< when the wait was over, seconds
 };
 
+/// A time during which a backward pass waited for the sum of gradients that it had made before.
+struct Pause {
+  int event = -1;  ///< the sum
+  double since = 0, until = 0;
+};
+
 /// A transfer between two ranks or a collective.
 struct WaitMeeting {
   std::vector<int> events;  ///< the events that take part
@@ -67,7 +73,7 @@ class StepWaits {
     const int first = rank_begin(rank);
     for (const ProgramWait& wait : waits_of(rank, event - first)) {
       const int before = first + wait.instruction;
-      const double time = wait.bucket >= 0 ? gradients_at(before, wait.bucket) : end(before);
+      const double time = wait.bucket >= 0 ? gradients_at(event, before, wait.bucket) : end(before);
       f(Wait{before, wait.reason, time});
     }
   }
@@ -75,6 +81,10 @@ class StepWaits {
   Wait last_wait(int event) const;
   /// Returns the time from which nothing on its own rank held `event` back.
   double arrival(int event) const { return arrivals_[at(event)]; }
+
+  /// Returns the times during which a backward pass waited, in order.
+  const std::vector<Pause>& pauses(int pass) const { return pauses_[at(pass)]; }
+  double paused_seconds(int pass) const;
 
   const std::vector<WaitMeeting>& meetings() const { return meetings_; }
   /// Returns the transfers or the collective of `event`, as indices into `meetings`.
@@ -97,7 +107,9 @@ class StepWaits {
     return waits_[at(stage_of(rank))][at(instruction)];
   }
   int stage_of(int rank) const { return model_.ranks[at(rank)].stage; }
-  double gradients_at(int backward, int bucket) const;
+  double gradients_at(int event, int backward, int bucket) const;
+  double gradients_of(const RankTimes& times, int micro_batch, int bucket) const;
+  void find_pauses();
   void read_programs();
   void read_timeline(const Estimate& estimate);
   void add_transfers(int cut, Opcode send, Opcode recv);
@@ -115,6 +127,8 @@ class StepWaits {
   std::vector<int> first_of_rank_;                            // one entry more than ranks
   std::vector<const TimelineEvent*> events_;
   std::vector<double> arrivals_;
+  std::vector<std::vector<Pause>> pauses_;     // by event
+  std::unordered_map<int, double> filled_at_;  // by sum of a micro-batch: when it had its gradients
   std::vector<WaitMeeting> meetings_;
   std::vector<std::vector<int>> meetings_of_;
 };

@@ -113,6 +113,7 @@ void StepEngine::handle(const StepEvent& event) {
       computations_[at(rank)].reached(index);
       announce_release(rank);
       satisfy(rank, index);
+      pause_if_behind(rank, index);
       break;
     case EventKind::kFlowing:
       start_flows(rank);
@@ -167,6 +168,7 @@ void StepEngine::finish(int rank, int index) {
   state.running[stream] = -1;
   waits_of(rank)[index] = kDone;
   run_.seconds = std::max(run_.seconds, now_);
+  if (state.waits_for == index) resume(rank);
   if (detail_.bytes) count_seconds(rank, instruction.id, now_ - state.start[stream]);
   if (detail_.timeline) {
     run_.timeline.push_back({rank, instruction.id, state.start[stream], now_});
@@ -194,14 +196,14 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
       opcode == Opcode::kForward    ? (smaller ? times.smaller_forward : times.forward)
       : opcode == Opcode::kBackward ? (smaller ? times.smaller_backward : times.backward)
                                     : times.update;
-  account(rank);
+  set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
   const double lead = state.owed + (state.begun ? 0 : times.begin);
   run_.ranks[at(rank)].compute_seconds -= state.owed;
   state.owed = 0;
-  state.computing = state.begun = true;
-  if (effects.port_factor != 1) ports_.push_back(rank);
-  if (effects.slowdown > 0) {
+  state.begun = true;
+  state.retimed = effects.slowdown > 0 || instruction.waits_within;
+  if (state.retimed) {
     compute_slowed(rank, instruction, index, lead, seconds);
     return;
   }
@@ -215,6 +217,7 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   state.release_end = instruction.release_end;
   state.release_base = now_;
   state.release_lead = lead;
+  state.backward = instruction.id;
   const bool in_order = releases_in_order(rank, instruction);
   do announce_release(rank);
   while (!in_order && state.release < state.release_end);
@@ -227,7 +230,8 @@ void StepEngine::announce_release(int rank) {
   if (state.release == state.release_end) return;
   const PrecedenceGraph::Release& release =
       step_->ranks[at(rank)].program->releases[at(state.release++)];
-  push(state.release_base + (state.release_lead + gradients_after(rank, release.bucket)),
+  push(state.release_base +
+           (state.release_lead + gradients_after(rank, state.backward, release.bucket)),
        EventKind::kGradients, rank, release.instruction, computations_[at(rank)].version());
 }
 
@@ -236,24 +240,60 @@ bool StepEngine::releases_in_order(int rank,
   const std::vector<PrecedenceGraph::Release>& releases = step_->ranks[at(rank)].program->releases;
   for (int i = instruction.release + 1; i < instruction.release_end; ++i) {
     const PrecedenceGraph::Release &before = releases[at(i - 1)], &next = releases[at(i)];
-    if (gradients_after(rank, next.bucket) < gradients_after(rank, before.bucket)) return false;
+    const InstructionId& id = instruction.id;
+    if (gradients_after(rank, id, next.bucket) < gradients_after(rank, id, before.bucket)) {
+      return false;
+    }
   }
   return true;
 }
 
-double StepEngine::gradients_after(int rank, int bucket) const {
+double StepEngine::gradients_after(int rank, const InstructionId& backward, int bucket) const {
   const std::size_t row = at(step_->ranks[at(rank)].times) * step_->bucket_count();
-  return step_->gradients[row + at(bucket)];
+  const bool larger =
+      backward.micro_batch < step_->smaller_from && !step_->larger_gradients.empty();
+  return (larger ? step_->larger_gradients : step_->gradients)[row + at(bucket)];
+}
+
+/// Lets a backward pass wait where it has filled the bucket of `scatter`, a sum of its own
+/// micro-batch's gradients, while the sum before that is under way.
+void StepEngine::pause_if_behind(int rank, int scatter) {
+  const int before = step_->ranks[at(rank)].program->instructions[at(scatter)].scatter_before;
+  Rank& state = ranks_[at(rank)];
+  if (before < 0 || waits_of(rank)[before] != 0) {
+    if (state.retimed && computations_[at(rank)].end_is_left()) announce(rank);
+    return;
+  }
+  set_computing(rank, false);
+  state.waits_for = before;
+  state.paused_since = now_;
+  computations_[at(rank)].set_speed(now_, 0);
+}
+
+void StepEngine::resume(int rank) {
+  Rank& state = ranks_[at(rank)];
+  set_computing(rank, true);
+  state.waits_for = -1;
+  state.paused += now_ - state.paused_since;
+  if (computations_[at(rank)].set_speed(now_, speed_of(rank))) announce(rank);
+}
+
+void StepEngine::set_computing(int rank, bool computing) {
+  account(rank);
+  ranks_[at(rank)].computing = computing;
+  if (effects_[at(step_->ranks[at(rank)].device)].port_factor != 1) ports_.push_back(rank);
 }
 
 void StepEngine::compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction,
                                 int index, double lead, double seconds) {
   RunningComputation& running = computations_[at(rank)];
-  running.start(index, now_, lead + seconds, speed_of(rank));
+  ranks_[at(rank)].paused = 0;
+  running.start(index, now_, lead + seconds, speed_of(rank), instruction.waits_within);
   const PrecedenceGraph& program = *step_->ranks[at(rank)].program;
   for (int i = instruction.release; i < instruction.release_end; ++i) {
     const PrecedenceGraph::Release& release = program.releases[at(i)];
-    running.add_gradients(release.instruction, lead + gradients_after(rank, release.bucket));
+    running.add_gradients(release.instruction,
+                          lead + gradients_after(rank, instruction.id, release.bucket));
   }
   announce(rank);
 }
@@ -268,12 +308,10 @@ void StepEngine::announce(int rank) {
 }
 
 void StepEngine::end_computation(int rank, int index) {
-  account(rank);
-  ranks_[at(rank)].computing = false;
-  const Effects& effects = effects_[at(step_->ranks[at(rank)].device)];
-  if (effects.port_factor != 1) ports_.push_back(rank);
-  if (effects.slowdown > 0) {
-    run_.ranks[at(rank)].compute_seconds += computations_[at(rank)].finish(now_);
+  set_computing(rank, false);
+  const Rank& state = ranks_[at(rank)];
+  if (state.retimed) {
+    run_.ranks[at(rank)].compute_seconds += computations_[at(rank)].finish(now_) - state.paused;
   }
   finish(rank, index);
 }
@@ -281,7 +319,8 @@ void StepEngine::end_computation(int rank, int index) {
 /// Returns how fast a rank computes while messages come and go.
 double StepEngine::speed_of(int rank) const {
   const DeviceId device = step_->ranks[at(rank)].device;
-  return std::max(0.0, 1 - effects_[at(device)].slowdown * network_.rate_of(device));
+  const double slowdown = effects_[at(device)].slowdown;
+  return slowdown > 0 ? std::max(0.0, 1 - slowdown * network_.rate_of(device)) : 1;
 }
 
 void StepEngine::retime_computations() {
@@ -304,140 +343,6 @@ void StepEngine::scale_ports() {
     network_.scale_shares(id, factor);
   }
   ports_.clear();
-}
-
-void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction& instruction) {
-  const std::span<const int> channels = step_->channels_of(step_->ranks[at(rank)], instruction.id);
-  Rank& state = ranks_[at(rank)];
-  const std::size_t stream = at(static_cast<int>(instruction.stream));
-  state.pending[stream] = static_cast<int>(channels.size());
-  state.owed += static_cast<double>(channels.size()) * post_seconds(rank);
-  if (channels.empty()) {
-    finish(rank, state.running[stream]);
-    return;
-  }
-  state.start[stream] = -1;  // the start is unknown until the first of them moves
-  for (const int channel : channels) {
-    const int object = channel * step_->micro_batches + instruction.id.micro_batch;
-    if (++arrivals_[at(object)] == 2) start_exchange(object);
-  }
-}
-
-void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction) {
-  const std::size_t collective = step_->collective_of(instruction.id);
-  Rank& state = ranks_[at(rank)];
-  state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
-  state.owed += post_seconds(rank);
-  state.start[at(static_cast<int>(StreamKind::kCollective))] = -1;
-  const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches +
-                     static_cast<int>(collective);
-  const int group = step_->group_of_collective(collective);
-  const int members = group < 0 ? static_cast<int>(ranks_.size())
-                                : step_->group_first[at(group) + 1] - step_->group_first[at(group)];
-  if (++arrivals_[at(object)] == members) start_exchange(object);
-}
-
-/// Calls `f(rank, stream)` for every participant. `object` is an index into arrivals_.
-template <typename F>
-void StepEngine::for_each_participant(int object, F f) const {
-  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
-  if (collective < 0) {
-    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
-    f(channel.from, StreamKind::kSend);
-    f(channel.to, StreamKind::kRecv);
-    return;
-  }
-  const int group = step_->group_of_collective(at(collective));
-  if (group < 0) {
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      f(rank, StreamKind::kCollective);
-    }
-    return;
-  }
-  for (int i = step_->group_first[at(group)]; i < step_->group_first[at(group) + 1]; ++i) {
-    f(step_->group_members[at(i)], StreamKind::kCollective);
-  }
-}
-
-void StepEngine::start_exchange(int object) {
-  if (free_exchanges_.empty()) {
-    free_exchanges_.push_back(static_cast<int>(exchanges_.size()));
-    exchanges_.emplace_back();
-  }
-  const int id = free_exchanges_.back();
-  free_exchanges_.pop_back();
-  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
-  if (collective < 0) {
-    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
-    exchanges_[at(id)] = {channel.exchange, channel.bytes, object, 0, 0};
-  } else {
-    exchanges_[at(id)] = {step_->collectives[at(collective)], FlatChannel::kOf, object, 0, 0};
-  }
-  double overhead = 0;
-  for_each_participant(object, [&](int rank, StreamKind stream) {
-    account(rank);
-    Rank& state = ranks_[at(rank)];
-    ++state.moving;
-    double& start = state.start[at(static_cast<int>(stream))];
-    if (start < 0) start = now_;
-    overhead = std::max(overhead, effects_[at(step_->ranks[at(rank)].device)].overhead);
-  });
-  if (overhead > 0) {
-    push(now_ + overhead, EventKind::kBegun, id, 0);
-  } else {
-    start_phase(id);
-  }
-}
-
-void StepEngine::start_phase(int id) {
-  const RunningExchange& running = exchanges_[at(id)];
-  if (running.phase == running.exchange->size()) {
-    end_exchange(id);
-    return;
-  }
-  push(now_ + (*running.exchange)[running.phase].latency, EventKind::kFlowing, id, 0);
-}
-
-void StepEngine::start_flows(int id) {
-  RunningExchange& running = exchanges_[at(id)];
-  for (const Flow& flow : (*running.exchange)[running.phase].flows) {
-    const std::int64_t bytes = running.bytes == FlatChannel::kOf ? flow.bytes : running.bytes;
-    if (bytes == 0 || flow.links.empty()) continue;
-    ++running.flows_left;
-    network_.start(flow, bytes, id, now_);
-    if (detail_.bytes) count_bytes(flow, bytes);
-  }
-  if (running.flows_left == 0) next_phase(id);
-}
-
-void StepEngine::count_bytes(const Flow& flow, std::int64_t bytes) {
-  for (const LinkId link : flow.links) run_.link_bytes[at(link)] += bytes;
-  for (const DeviceId sender : flow.senders) {
-    run_.ranks[at(rank_of_[at(sender)])].bytes_sent += bytes;
-  }
-}
-
-void StepEngine::end_flow(const FlowEnd& end) {
-  const int id = network_.finish(end);
-  if (--exchanges_[at(id)].flows_left == 0) next_phase(id);
-}
-
-void StepEngine::next_phase(int id) {
-  ++exchanges_[at(id)].phase;
-  start_phase(id);
-}
-
-void StepEngine::end_exchange(int id) {
-  const int object = exchanges_[at(id)].object;
-  free_exchanges_.push_back(id);
-  for_each_participant(object, [&](int rank, StreamKind stream) {
-    account(rank);
-    Rank& state = ranks_[at(rank)];
-    --state.moving;
-    if (--state.pending[at(static_cast<int>(stream))] == 0) {
-      finish(rank, state.running[at(static_cast<int>(stream))]);
-    }
-  });
 }
 
 void StepEngine::settle() {

@@ -74,9 +74,13 @@ class StepEngine {
     int moving = 0;                    // number of the rank's transfers and collectives in progress
     double since = 0;                  // when `computing` or `moving` last changed
     double owed = 0;                   // seconds that messages add to the next computation
+    bool retimed = false;              // what it computes is in computations_
+    int waits_for = -1;                // the sum for which its backward pass waits within; -1: none
+    double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
     int first_wait = 0;                // index in waits_
     int release = 0, release_end = 0;  // releases not announced yet, ascending by time
     double release_base = 0, release_lead = 0;  // times of releases count from the sum of both
+    InstructionId backward;                     // the pass of these releases
     std::array<int, kStreamKindCount> running = {-1, -1, -1, -1};  // instruction; -1: empty
     std::array<int, kStreamKindCount> pending = {};  // number of its meetings that have not ended
     std::array<double, kStreamKindCount> start = {};
@@ -114,7 +118,10 @@ class StepEngine {
   void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index);
   void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                       double lead, double seconds);
-  double gradients_after(int rank, int bucket) const;
+  double gradients_after(int rank, const InstructionId& backward, int bucket) const;
+  void pause_if_behind(int rank, int scatter);
+  void set_computing(int rank, bool computing);
+  void resume(int rank);
   bool releases_in_order(int rank, const PrecedenceGraph::Instruction& instruction) const;
   void announce_release(int rank);
   void announce(int rank);
@@ -156,7 +163,8 @@ class StepEngine {
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
   std::vector<FlowEnd> ends_;
-  std::vector<RunningComputation> computations_;  // by rank; used for ranks that messages slow
+  // By rank; used for ranks that messages slow, and for passes that wait within.
+  std::vector<RunningComputation> computations_;
   std::vector<int> ports_;                        // ranks that began or ended computing
   std::vector<DeviceId> touched_;
   StepRun run_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace agpcs {
 
@@ -13,6 +14,7 @@ void FlatStep::clear() {
   ranks.clear();
   times.clear();
   gradients.clear();
+  larger_gradients.clear();
   channels.clear();
   collectives.clear();
   group_of_bucket.clear();
@@ -89,7 +91,7 @@ void FlatStep::add_end(int first, int replicas, bool sending) {
 
 namespace {
 
-void flatten_ranks(const StepModel& model, FlatStep& step) {
+void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
     step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.stage)], rank.stage,
@@ -99,6 +101,9 @@ void flatten_ranks(const StepModel& model, FlatStep& step) {
                           rank.times.smaller_backward});
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
+    if (!scatters) continue;
+    step.larger_gradients.insert(step.larger_gradients.end(), rank.times.larger_gradients.begin(),
+                                 rank.times.larger_gradients.end());
   }
 }
 
@@ -125,7 +130,9 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);
   step.smaller_from = model.smaller_from;
-  flatten_ranks(model, step);
+  const bool scatters = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                    [](const auto& b) { return b.divides_gradients(); });
+  flatten_ranks(model, scatters, step);
   flatten_groups(plan, step);
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});

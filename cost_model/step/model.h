@@ -25,8 +25,8 @@ struct RankTimes {
   double forward = 0, backward = 0, update = 0;  ///< passes of a larger micro-batch
   double smaller_forward = 0, smaller_backward = 0;
   /// By bucket: from the start of the step's last backward, of a smaller micro-batch, to its last
-  /// gradient.
-  std::vector<double> gradients;
+  /// gradient; and that of a larger one.
+  std::vector<double> gradients, larger_gradients;
 };
 
 /// All tensors of a cut that travel from one rank to another, in one direction.

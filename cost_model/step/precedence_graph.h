@@ -16,6 +16,10 @@ struct PrecedenceGraph {
     StreamKind stream = StreamKind::kCompute;
     int next = 0, next_end = 0;        ///< in `PrecedenceGraph::next`: who waits for its end
     int release = 0, release_end = 0;  ///< range in `PrecedenceGraph::releases`
+    /// This backward pass posts sums of its own micro-batch's gradients, and waits within for each
+    /// when it has made the gradients of the next.
+    bool waits_within = false;
+    int scatter_before = -1;  ///< of such a sum: the one before it; -1: it is none, or the first
   };
   /// `instruction` waits for the gradients of `bucket`, which this backward completes.
   struct Release {

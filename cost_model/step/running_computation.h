@@ -10,9 +10,11 @@ namespace agpcs {
 
 class RunningComputation {
  public:
-  /// Starts a computation of `work` seconds at full speed. It advances at `speed`, 0 to 1.
-  void start(int instruction, double now, double work, double speed) {
+  /// Starts a computation of `work` seconds at full speed. It advances at `speed`, 0 to 1. If it
+  /// `waits_within`, for what it does at its gradients, it ends after the last of them.
+  void start(int instruction, double now, double work, double speed, bool waits_within) {
     instruction_ = instruction;
+    waits_within_ = waits_within;
     begun_ = since_ = now;
     work_ = left_ = work;
     speed_ = speed;
@@ -44,11 +46,14 @@ class RunningComputation {
     return true;
   }
 
-  /// Calls `f(time, instruction, is gradients)` for each end; at speed 0, it makes no call.
+  /// Returns whether its end depended on the gradients reached so far, and is known now.
+  bool end_is_left() const { return waits_within_ && gradients_.empty(); }
+  /// Calls `f(time, instruction, is gradients)` for each end that is known; at speed 0, it makes no
+  /// call.
   template <typename F>
   void for_each_end(F f) const {
     if (speed_ == 0) return;
-    f(since_ + left_ / speed_, instruction_, false);
+    if (!waits_within_ || gradients_.empty()) f(since_ + left_ / speed_, instruction_, false);
     for (const Gradients& g : gradients_) f(since_ + g.left / speed_, g.instruction, true);
   }
   bool is_current(int version) const { return version == version_; }
@@ -66,6 +71,7 @@ class RunningComputation {
   double begun_ = 0, work_ = 0;
   double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work that were left at `since_`
   bool steady_ = true;                       // at full speed all the time
+  bool waits_within_ = false;
   int version_ = 0;                          // version of its ends
   std::vector<Gradients> gradients_;
 };

@@ -141,6 +141,7 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
       const RankTimes smaller = odd ? of(samples - 1) : entry->second;
       entry->second.smaller_forward = smaller.forward;
       entry->second.smaller_backward = smaller.backward;
+      entry->second.larger_gradients = std::move(entry->second.gradients);
       entry->second.gradients = smaller.gradients;
     }
     rank.times = entry->second;

@@ -55,6 +55,15 @@ std::optional<AllReduce> all_reduce_named(std::string_view name) {
   return one_named(kAllReduces, name);
 }
 
+std::string_view name_of(StateLevel level) {
+  constexpr std::array<std::string_view, 3> kNames = {"whole", "optimizer", "gradients"};
+  return kNames[static_cast<std::size_t>(level)];
+}
+
+std::optional<StateLevel> dividing_level_named(std::string_view name) {
+  return one_named(kDividingLevels, name);
+}
+
 std::string_view name_of(Schedule schedule) {
   return schedule == Schedule::k1F1B ? "1f1b" : "gpipe";
 }

@@ -83,7 +83,7 @@ Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
   if (letter != '\0') {
     instruction.id.object = in.reference(letter, letter == 'b' ? "a bucket" : "a cut");
   }
-  if (has_micro_batch(*opcode)) {
+  if (has_micro_batch(*opcode) || (may_have_micro_batch(*opcode) && in.next_is("mb"))) {
     instruction.id.micro_batch = read_micro_batch(in, micro_batches, repetition);
   }
   if (in.next_is("after")) read_after(in, repetition, instruction.after);

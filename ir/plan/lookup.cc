@@ -99,9 +99,15 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket) {
   return ranks;
 }
 
-std::vector<Opcode> collectives_of(const PlanBucket& bucket) {
-  if (bucket.is_sharded()) return {Opcode::kReduceScatter, Opcode::kAllGather};
-  return {Opcode::kAllReduce};
+std::vector<InstructionId> collectives_of(const Plan& plan, int bucket) {
+  const PlanBucket& of = plan.buckets[static_cast<std::size_t>(bucket)];
+  if (!of.is_sharded()) return {{Opcode::kAllReduce, bucket, -1}};
+  std::vector<InstructionId> ids;
+  const int sums = of.divides_gradients() ? static_cast<int>(plan.micro_batches) : 0;
+  for (int k = 0; k < sums; ++k) ids.push_back({Opcode::kReduceScatter, bucket, k});
+  if (sums == 0) ids.push_back({Opcode::kReduceScatter, bucket, -1});
+  ids.push_back({Opcode::kAllGather, bucket, -1});
+  return ids;
 }
 
 bool sums_gradients(Opcode opcode) {

@@ -32,9 +32,10 @@ std::vector<int> stages_of(const PlanBucket& bucket);
 int group_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the ranks of all stages of `bucket`, ascending.
 std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
-/// Returns the instructions that each rank of a bucket, which several hold, has for it: the sum of
-/// gradients, and with sharded state the exchange of updated parameters.
-std::vector<Opcode> collectives_of(const PlanBucket& bucket);
+/// Returns the instructions that each rank of bucket `bucket`, which several hold, has for it: the
+/// sum of gradients, or that of each micro-batch where the ranks divide them; and with sharded
+/// state the exchange of updated parameters.
+std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
 bool sums_gradients(Opcode opcode);
 /// Returns, by replica of stage `stage`, the sum over the elements of its buckets that other ranks

@@ -60,6 +60,10 @@ bool has_micro_batch(Opcode opcode) {
   }
 }
 
+bool may_have_micro_batch(Opcode opcode) {
+  return has_micro_batch(opcode) || opcode == Opcode::kReduceScatter;
+}
+
 std::string print_micro_batch(int micro_batch, std::optional<int> repetition) {
   return repetition ? fmt::format("{:+}", micro_batch - *repetition) : fmt::to_string(micro_batch);
 }
@@ -93,10 +97,12 @@ std::optional<InstructionId> parse_instruction_id(std::string_view text,
   if (!opcode) return {};
   InstructionId id = {*opcode, -1, -1};
   const char letter = object_letter(*opcode);
-  const std::size_t length = 1 + (letter != '\0' ? 1 : 0) + (has_micro_batch(*opcode) ? 1 : 0);
-  if (parts.size() != length) return {};
+  const std::size_t length = 1 + (letter != '\0' ? 1 : 0);
+  const bool of_micro_batch = parts.size() == length + 1;
+  if (parts.size() != length && !of_micro_batch) return {};
+  if (of_micro_batch ? !may_have_micro_batch(*opcode) : has_micro_batch(*opcode)) return {};
   if (letter != '\0' && (id.object = parse_object(parts[1], letter)) < 0) return {};
-  if (has_micro_batch(*opcode)) {
+  if (of_micro_batch) {
     const std::optional<int> micro_batch = parse_micro_batch(parts.back(), repetition);
     if (!micro_batch) return {};
     id.micro_batch = *micro_batch;

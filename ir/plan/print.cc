@@ -136,7 +136,9 @@ class PlanPrinter {
       separator = ",";
     }
     add(" algorithm={} type={}", algorithm_text(plan_, bucket), name_of(bucket.type));
-    if (bucket.is_sharded()) add(" state=optimizer parts={}", print_samples(bucket.parts));
+    if (bucket.is_sharded()) {
+      add(" state={} parts={}", name_of(bucket.state), print_samples(bucket.parts));
+    }
     add(" gradients={} elements={}\n", bucket.members.size(), bucket.elements());
     for (const BucketMember& member : bucket.members) {
       add("  gradient {} elements={}\n", quoted(member.parameter), member.elements);

@@ -97,9 +97,11 @@ void read_algorithm(PlanLineReader& in, PlanBucket& bucket) {
 
 void read_parts(PlanLineReader& in, PlanBucket& bucket) {
   const std::string_view state = in.value("state");
-  if (in.ok() && state != "optimizer") {
+  if (const auto level = dividing_level_named(state)) {
+    bucket.state = *level;
+  } else if (in.ok()) {
     in.fail(fmt::format("state is '{}'", state),
-            "state=optimizer, or no state= where every rank keeps all");
+            "state=optimizer, state=gradients, or no state= where every rank keeps all");
   }
   read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
 }

@@ -267,6 +267,10 @@ class StructureChecker {
              "each gradient is reduced once");
       }
     }
+    if (bucket.is_sharded() == bucket.parts.empty()) {
+      fail(fmt::format("bucket {} has state={} and {} parts", bucket.name, name_of(bucket.state),
+                       bucket.parts.size()));
+    }
     if (faults_.empty() && bucket.is_sharded()) check_parts(bucket);
   }
 
@@ -294,6 +298,12 @@ class StructureChecker {
       fail(fmt::format("bucket {}: parts sum to {}, it has {} elements", bucket.name, sum,
                        bucket.elements()),
            "each element has one owner");
+    }
+    if (bucket.divides_gradients() && bucket.is_shared()) {
+      fail(fmt::format("bucket {} of stages s{} divides its gradients", bucket.name,
+                       fmt::join(stages_of(bucket), " and s")),
+           "stages that share a bucket sum it once, after their last backward passes: "
+           "state=optimizer, or no state=");
     }
     if (bucket.algorithm != AllReduce::kFlow) return;
     fail(fmt::format("bucket {} divides its state, and names a flow", bucket.name),

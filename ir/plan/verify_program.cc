@@ -79,7 +79,7 @@ class ProgramChecker {
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(program_.stage) || !is_reduced(plan_, bucket)) continue;
-      for (const Opcode opcode : collectives_of(bucket)) expected_[{opcode, b, -1}] = false;
+      for (const InstructionId& one : collectives_of(plan_, b)) expected_[one] = false;
       reduces_ = true;
     }
     expected_[{Opcode::kUpdate, -1, -1}] = false;
@@ -103,6 +103,7 @@ class ProgramChecker {
       } else {
         it->second = true;
         position_[id(i)] = i;
+        if (id(i).opcode == Opcode::kBackward) last_backward_ = id(i).micro_batch;
       }
     }
   }
@@ -114,7 +115,7 @@ class ProgramChecker {
     for (const int c : in_) text += fmt::format(", receives c{}", c);
     for (const int c : out_) text += fmt::format(", sends c{}", c);
     for (const auto& [instruction, seen] : expected_) {
-      if (sums_gradients(instruction.opcode)) {
+      if (sums_gradients(instruction.opcode) && instruction.micro_batch <= 0) {
         text += fmt::format(", reduces b{}", instruction.object);
       }
     }
@@ -167,12 +168,12 @@ class ProgramChecker {
   const Clock* clock_after(std::size_t i, const InstructionId& dependency) {
     InstructionId target = dependency;
     if (dependency.opcode == Opcode::kGradients) {
-      if (dependency != gradients_of(dependency.object)) {
+      if (dependency != gradients_of(dependency.object, dependency.micro_batch)) {
         fail(static_cast<int>(i),
              fmt::format("'{}' waits for '{}', which does not happen", spelled(id(i)),
                          name_of(dependency)),
              fmt::format("a bucket has its gradients during the last backward, as in '{}'",
-                         name_of(gradients_of(std::max(0, dependency.object)))));
+                         name_of(gradients_of(std::max(0, dependency.object), -1))));
         return nullptr;
       }
       target = {Opcode::kBackward, -1, dependency.micro_batch};
@@ -190,16 +191,16 @@ class ProgramChecker {
     return dependency.opcode == Opcode::kGradients ? &start_[it->second] : &end_[it->second];
   }
 
-  /// Returns the event that completes bucket `bucket` of this stage; its object is -1 if the bucket
+  /// Returns the event that completes bucket `bucket` of this stage: its gradients of micro-batch
+  /// `micro_batch` where ranks divide them, else those of the step. Its object is -1 if the bucket
   /// belongs to another stage.
-  InstructionId gradients_of(int bucket) const {
-    int last = -1;
-    for (const Instruction& instruction : program_.instructions) {
-      if (instruction.id.opcode == Opcode::kBackward) last = instruction.id.micro_batch;
-    }
+  InstructionId gradients_of(int bucket, int micro_batch) const {
     const bool ours = bucket >= 0 && bucket < static_cast<int>(plan_.buckets.size()) &&
                       plan_.buckets[static_cast<std::size_t>(bucket)].is_of(program_.stage);
-    return {Opcode::kGradients, ours ? bucket : -1, last};
+    const bool of_each =
+        ours && plan_.buckets[static_cast<std::size_t>(bucket)].divides_gradients();
+    return {Opcode::kGradients, ours ? bucket : -1,
+            of_each && micro_batch >= 0 ? micro_batch : last_backward_};
   }
 
   bool finished_before(const InstructionId& first, std::size_t i) const {
@@ -251,15 +252,18 @@ class ProgramChecker {
     }
   }
 
-  InstructionId last_backward() const {
-    return {Opcode::kBackward, -1, gradients_of(-1).micro_batch};
-  }
-
   void check_sum(std::size_t i) {
-    const InstructionId event = gradients_of(id(i).object);
+    const InstructionId event = gradients_of(id(i).object, id(i).micro_batch);
     const std::vector<InstructionId>& after = program_.instructions[i].after;
+    if (id(i).micro_batch >= 0) {
+      if (after == std::vector<InstructionId>{event}) return;
+      return fail(static_cast<int>(i),
+                  fmt::format("'{}' does not wait for '{}' alone", spelled(id(i)), name_of(event)),
+                  "where ranks divide gradients, a backward pass posts the sum of each bucket, and "
+                  "waits for the one before it");
+    }
     if (std::find(after.begin(), after.end(), event) != after.end()) return;
-    if (finished_before(last_backward(), i)) return;
+    if (finished_before({Opcode::kBackward, -1, event.micro_batch}, i)) return;
     fail(static_cast<int>(i),
          fmt::format("'{}' may start before its last gradient is there", spelled(id(i))),
          fmt::format("add '{}' to its after=", name_of(event)));
@@ -285,6 +289,7 @@ class ProgramChecker {
   int micro_batches_;
   PlanFaults& faults_;
   std::vector<int> in_, out_;                             // indices of cuts
+  int last_backward_ = -1;                                // its micro-batch
   bool reduces_ = false;                                  // it sums gradients with other ranks
   std::map<InstructionId, bool, ById> expected_;          // true: the program has it
   std::map<InstructionId, std::size_t, ById> position_;   // position in the program

@@ -5,7 +5,8 @@
 // among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
 // all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous,
 // the strictest way to carry them out. `issue` nodes stand for a rank that walks through its
-// program with one thread.
+// program with one thread. Where ranks divide gradients, a backward pass waits within, for the sum
+// of one bucket when it has filled the next: that is one node for each such bucket.
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>
@@ -89,22 +90,39 @@ class ProgressChecker {
     constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
     std::array<std::size_t, kStreamKindCount> last;
     last.fill(kNobody);
-    std::size_t issued = kNobody;
+    std::size_t issued = kNobody, scattered = kNobody;
+    std::map<int, std::size_t> reached;  // by micro-batch: how far its backward pass has come
     for (const Instruction& instruction : program.instructions) {
+      const InstructionId& id = instruction.id;
+      const bool scatters = id.opcode == Opcode::kReduceScatter && id.micro_batch >= 0;
       const std::size_t issue = add_node("");
-      const std::size_t end = node_of(program.stage, instruction.id);
+      const std::size_t end = node_of(program.stage, id);
       add_edge(issue, end);
-      if (issued != kNobody) add_edge(issued, issue);
-      for (InstructionId dependency : instruction.after) {
-        if (dependency.opcode == Opcode::kGradients) {
-          dependency = {Opcode::kBackward, -1, dependency.micro_batch};
-        }
-        add_edge(node_of(program.stage, dependency), issue);
+      if (scatters) {  // it is issued within the pass, which then waits for the one before it
+        add_edge(reached.at(id.micro_batch), issue);
+        add_edge(issue, node_of(program.stage, {Opcode::kBackward, -1, id.micro_batch}));
+        if (scattered != kNobody) add_edge(scattered, issue);
+        reached[id.micro_batch] = issue;
+        scattered = end;
+      } else {
+        if (issued != kNobody) add_edge(issued, issue);
+        add_waits(program.stage, instruction, issue);
       }
-      std::size_t& before = last[static_cast<std::size_t>(stream_of(instruction.id.opcode))];
+      if (id.opcode == Opcode::kBackward) reached[id.micro_batch] = issue;
+      std::size_t& before = last[static_cast<std::size_t>(stream_of(id.opcode))];
       if (before != kNobody) add_edge(before, end);
       before = end;
-      issued = stream_of(instruction.id.opcode) == StreamKind::kCompute ? end : issue;
+      if (scatters) continue;
+      issued = stream_of(id.opcode) == StreamKind::kCompute ? end : issue;
+    }
+  }
+
+  void add_waits(int stage, const Instruction& instruction, std::size_t issue) {
+    for (InstructionId dependency : instruction.after) {
+      if (dependency.opcode == Opcode::kGradients) {
+        dependency = {Opcode::kBackward, -1, dependency.micro_batch};
+      }
+      add_edge(node_of(stage, dependency), issue);
     }
   }
 

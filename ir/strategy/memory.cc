@@ -98,6 +98,20 @@ Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, con
 
 namespace {
 
+/// Returns, by replica, the bytes of the sums of gradients that it keeps where ranks divide them.
+std::vector<std::int64_t> divided_sums(const Plan& plan, int stage) {
+  std::int64_t all = 0;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(stage) && bucket.divides_gradients()) all += bucket.bytes();
+  }
+  std::vector<std::int64_t> sums =
+      owned_by_others(plan, stage, [](const PlanBucket& bucket) -> std::int64_t {
+        return bucket.divides_gradients() ? static_cast<std::int64_t>(size_of(bucket.type)) : 0;
+      });
+  for (std::int64_t& sum : sums) sum = all - sum;
+  return sums;
+}
+
 /// Returns `of(program, stage memory)` of each rank; equal replicas are computed once.
 template <typename T, typename Of>
 Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
@@ -112,14 +126,17 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
         owned_by_others(plan, static_cast<int>(s), [&](const PlanBucket& bucket) {
           return state_bytes(plan.training.optimizer, bucket.type);
         });
-    std::map<std::pair<std::int64_t, std::int64_t>, T> known;  // by samples, state of others
+    const std::vector<std::int64_t> sums = divided_sums(plan, static_cast<int>(s));
+    // By samples, state of others, sums of gradients.
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, T> known;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::int64_t samples = stage.samples[i];
-      auto it = known.find({samples, others[i]});
+      auto it = known.find({samples, others[i], sums[i]});
       if (it == known.end()) {
         StageMemory memory = model.of(parts, samples);
         memory.optimizer -= others[i];
-        it = known.emplace(std::pair(samples, others[i]), of(program, memory)).first;
+        memory.gradients += sums[i];
+        it = known.emplace(std::tuple(samples, others[i], sums[i]), of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
     }

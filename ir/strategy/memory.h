@@ -16,7 +16,9 @@ namespace agpcs {
 /// The bytes on one rank at the peak, by purpose.
 struct MemoryUse {
   std::int64_t parameters = 0;  ///< and constants, as operators read them
-  std::int64_t gradients = 0;   ///< bucket buffers, with those in the wire type
+  /// Bucket buffers, with those in the wire type; where ranks divide gradients, one such buffer for
+  /// all of the stage's buckets, and the sums of what the rank owns.
+  std::int64_t gradients = 0;
   /// Of what the rank owns, in fp32: momentum 1x, adam 2x, and in half precision a copy.
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;  ///< kept for backward, all micro-batches in flight

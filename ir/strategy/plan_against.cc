@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -110,6 +111,29 @@ Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int
   }
   if (unplaced.empty()) return {};
   return fail("the gradient of '{}' is in no bucket", unplaced.begin()->first);
+}
+
+/// Checks that buckets whose gradients ranks divide are in the order in which backward passes fill
+/// them: a pass waits for each before it fills the one after the next.
+Status check_order(const Plan& plan, const Graph& graph) {
+  std::map<std::string_view, TensorId> ids;
+  for (const TensorId id : graph.parameters()) ids[graph.tensor(id).name] = id;
+  std::map<int, std::pair<OpId, std::string_view>> before;  // by stage
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.divides_gradients()) continue;
+    OpId last = std::numeric_limits<OpId>::max();
+    for (const BucketMember& member : bucket.members) {
+      last = std::min(last, graph.tensor(ids.at(member.parameter)).consumers.front());
+    }
+    const auto [entry, first] = before.try_emplace(bucket.stage, last, bucket.name);
+    if (!first && last > entry->second.first) {
+      return fail("bucket {} has its last gradient before bucket {}\n"
+                  "  hint: buckets of state=gradients are in the order in which they get them",
+                  bucket.name, entry->second.second);
+    }
+    entry->second = {last, bucket.name};
+  }
+  return {};
 }
 
 /// Returns "parameters 1.00GB, gradients 1.00GB, ...": the parts that are not zero.
@@ -222,6 +246,7 @@ Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& 
   AGPCS_RETURN_IF_ERROR(check_edges(graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_cuts(plan, graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_buckets(plan, graph, stage_of));
+  AGPCS_RETURN_IF_ERROR(check_order(plan, graph));
   return check_memory(plan, graph, cluster, stages);
 }
 

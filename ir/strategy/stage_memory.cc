@@ -69,6 +69,7 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
+  memory_.backward_peak += parts_->unsummed.filling;
   forget();
   return memory_;
 }
@@ -110,7 +111,7 @@ void StageMemoryModel::count_resident() {
   for (const OpId op : parts_->ops) {
     for_each(op, &OfOp::residents, residents_, [&](TensorId id) { tensors_[at(id)].seen = false; });
   }
-  memory_.gradients = parts_->gradients;
+  memory_.gradients = parts_->gradients + parts_->unsummed.summing;
 }
 
 void StageMemoryModel::count_resident(TensorId id) {
@@ -371,6 +372,27 @@ NeediestParts neediest(const Graph& graph, const Training& training,
   return most;
 }
 
+namespace {
+
+/// The parameters of such a bucket are read in its stage alone.
+FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
+                           const std::unordered_map<std::string_view, TensorId>& ids,
+                           const PlanBucket& bucket) {
+  FilledBucket filled;
+  const auto width = static_cast<std::int64_t>(size_of(bucket.type));
+  const DType travels = travelling_type(bucket.type, plan.training.wire_type);
+  const auto rounded = travels == bucket.type ? 0 : static_cast<std::int64_t>(size_of(travels));
+  for (const BucketMember& member : bucket.members) {
+    const auto id = ids.find(member.parameter);
+    if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
+    filled.add(graph.tensor(id->second).consumers.front(), member.elements * width,
+               member.elements * rounded);
+  }
+  return filled;
+}
+
+}  // namespace
+
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops) {
   std::unordered_map<std::string_view, TensorId> ids;
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
@@ -381,14 +403,20 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.micro_batches = plan.micro_batches;
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
   parts.segment_ends = segment_ends(described, parts.ops.size());
+  std::vector<FilledBucket> filled;
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_of(stage)) continue;
+    if (bucket.divides_gradients()) {
+      filled.push_back(filled_bucket(plan, graph, ids, bucket));
+      continue;
+    }
     parts.gradients += bucket.bytes();
     const bool rounded = travelling_type(bucket.type, plan.training.wire_type) != bucket.type;
     if (rounded && is_reduced(plan, bucket)) {
       parts.gradients += travelling_bytes(plan.training, bucket);
     }
   }
+  parts.unsummed = unsummed_gradients(filled);
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;
     for (const CutTensor& tensor : cut.tensors) {

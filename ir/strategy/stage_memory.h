@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "ir/strategy/state_parts.h"
 
 #include <agpcs/plan.h>
 
@@ -39,9 +40,10 @@ struct StageParts {
     bool gradient = false;  ///< its gradient travels back
   };
   std::vector<Crossing> received, sent;
-  /// The bytes of its buckets. If gradients travel in another type, the buffers that travel are
-  /// included, for buckets that several ranks hold.
+  /// The bytes of its buckets, without those whose gradients ranks divide. If gradients travel in
+  /// another type, the buffers that travel are included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
+  UnsummedGradients unsummed;  ///< of buckets whose gradients ranks divide
   std::int64_t micro_batches = 1;
   /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
   std::vector<std::size_t> segment_ends;

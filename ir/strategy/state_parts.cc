@@ -60,12 +60,24 @@ std::int64_t state_bytes(const Training& training) {
   return state_bytes(training.optimizer, held_type(DType::kFp32, training.precision));
 }
 
+std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level) {
+  if (level == StateLevel::kWhole) return 0;
+  const bool gradients = level == StateLevel::kGradients;
+  return state_bytes(optimizer, held) + (gradients ? static_cast<std::int64_t>(size_of(held)) : 0);
+}
+
+StateLevel divided_by(const StageSpec& spec, const Training& training) {
+  if (spec.devices.size() < 2) return StateLevel::kWhole;
+  const bool nothing = spec.state == StateLevel::kOptimizer && state_bytes(training) == 0;
+  return nothing ? StateLevel::kWhole : spec.state;
+}
+
 bool divides_state(const StageSpec& spec, const Training& training) {
-  return spec.divides_state && spec.devices.size() > 1 && state_bytes(training) > 0;
+  return divided_by(spec, training) != StateLevel::kWhole;
 }
 
 void DividedState::add(std::int64_t elements, DType held, std::size_t parameters) {
-  const std::int64_t each = state_bytes(optimizer_, held);
+  const std::int64_t each = divided_element_bytes(optimizer_, held, level_);
   elements_ += elements;
   bytes_ += elements * each;
   widest_ = std::max(widest_, each);
@@ -110,6 +122,36 @@ std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const st
   }
   give_rest(elements, parts);
   return parts;
+}
+
+void FilledBucket::add(OpId made, std::int64_t own, std::int64_t rounded) {
+  bytes += own;
+  rounded_bytes += rounded;
+  first = first == kNone ? made : std::max(first, made);
+  if (last == kNone || made < last) last_bytes = 0;
+  last = last == kNone ? made : std::min(last, made);
+  if (made == last) last_bytes += own;
+}
+
+UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets) {
+  UnsummedGradients most;
+  std::vector<OpId> full;  // by bucket: the operator after which it and all before it are full
+  for (const FilledBucket& bucket : buckets) {
+    most.summing = std::max(most.summing, bucket.bytes + bucket.rounded_bytes);
+    full.push_back(full.empty() ? bucket.last : std::min(full.back(), bucket.last));
+  }
+  const auto waiting_at = [&](OpId now) {
+    std::int64_t waiting = 0;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      if (buckets[i].first < now || full[i] > now) continue;
+      waiting += buckets[i].bytes - (buckets[i].last > now ? 0 : buckets[i].last_bytes);
+    }
+    return waiting;
+  };
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    most.filling = std::max({most.filling, waiting_at(buckets[i].first), waiting_at(full[i])});
+  }
+  return most;
 }
 
 }  // namespace agpcs

@@ -20,8 +20,13 @@ std::int64_t state_bytes(const Optimizer& optimizer, DType held);
 /// Returns that for parameters in fp32 or the precision's half.
 std::int64_t state_bytes(const Training& training);
 
-/// Returns whether the replicas of a stage divide its state: the stage says so, has several, and
-/// the optimizer keeps something.
+/// Returns the bytes for each element that replicas divide at `level`: those, and at
+/// StateLevel::kGradients the sum of its gradients.
+std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level);
+
+/// Returns what the replicas of a stage divide: what the stage says, if it has several and there is
+/// something to divide.
+StateLevel divided_by(const StageSpec& spec, const Training& training);
 bool divides_state(const StageSpec& spec, const Training& training);
 
 /// A replica that may own state.
@@ -30,22 +35,25 @@ struct StateOwner {
   std::int64_t room = 0;  ///< elements for whose state it has memory; may be negative
 };
 
-/// The state that the replicas of a stage divide: that of the parameters which it alone trains.
+/// What the replicas of a stage divide: the state of the parameters which it alone trains, and at
+/// StateLevel::kGradients their gradients.
 class DividedState {
  public:
-  explicit DividedState(const Optimizer& optimizer) : optimizer_(optimizer) {}
+  DividedState(const Optimizer& optimizer, StateLevel level)
+      : optimizer_(optimizer), level_(level) {}
 
-  /// Adds the state of `parameters` parameters that are held in `held`, of `elements` elements.
+  /// Adds `parameters` parameters that are held in `held`, of `elements` elements.
   void add(std::int64_t elements, DType held, std::size_t parameters);
 
   std::int64_t elements() const { return elements_; }
   std::int64_t bytes() const { return bytes_; }
   /// Returns the owner of a device of `kind`, one of `replicas`, whose memory would peak at
-  /// `peak_bytes` if it had all of the state.
+  /// `peak_bytes` if it owned everything.
   StateOwner owner(const DeviceKind& kind, std::int64_t peak_bytes, std::size_t replicas) const;
 
  private:
   Optimizer optimizer_;
+  StateLevel level_;
   std::int64_t elements_ = 0, bytes_ = 0;
   std::int64_t widest_ = 0;  // bytes for an element, where they are most
   std::size_t parameters_ = 0;
@@ -60,5 +68,27 @@ std::vector<std::int64_t> divide_state(std::int64_t elements, std::span<const St
 /// Returns the parts of a bucket of `elements` elements, in proportion to what each replica owns of
 /// its stage: rounded down, and the rest to the first of the largest parts.
 std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const std::int64_t> owned);
+
+/// A bucket whose gradients are divided, in the order in which buckets are summed. A backward pass
+/// walks from the last operator to the first.
+struct FilledBucket {
+  std::int64_t bytes = 0;            ///< of its gradients
+  std::int64_t rounded_bytes = 0;    ///< of those that travel, if in another type
+  OpId first = kNone, last = kNone;  ///< the operators that make its first and last gradients
+  std::int64_t last_bytes = 0;       ///< of those that `last` makes
+  /// Adds a gradient that operator `made` makes.
+  void add(OpId made, std::int64_t own, std::int64_t rounded);
+};
+
+/// What a replica holds of the gradients of one micro-batch that are not summed yet.
+struct UnsummedGradients {
+  std::int64_t summing = 0;  ///< the largest bucket, and as it travels: at all times
+  std::int64_t filling = 0;  ///< the most that wait in backward passes until their bucket is full,
+                             ///< while an operator makes others
+};
+/// Returns that for a stage that divides gradients. A pass fills one bucket while the one before it
+/// is summed, and goes on only then; where parameters of several buckets alternate in the graph,
+/// several fill up at a time. Cost: O(buckets^2).
+UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets);
 
 }  // namespace agpcs

@@ -182,7 +182,7 @@ class StrategyVerifier {
     }
     if (!flow) return {};
     if (bucket.is_shared()) return fail("bucket {} of several stages names a flow", index);
-    if (s_.stages[static_cast<std::size_t>(bucket.stage)].divides_state) {
+    if (s_.stages[static_cast<std::size_t>(bucket.stage)].state != StateLevel::kWhole) {
       return fail("bucket {} of stage {}, which divides its state, names a flow", index,
                   bucket.stage);
     }
@@ -193,13 +193,20 @@ class StrategyVerifier {
 
   Status check_parts(std::size_t index) const {
     const Bucket& bucket = s_.buckets[index];
+    if (bucket.parts.empty() != (bucket.state == StateLevel::kWhole)) {
+      return fail("bucket {} has {} parts of what is {}", index, bucket.parts.size(),
+                  name_of(bucket.state));
+    }
     if (bucket.parts.empty()) return {};
+    if (bucket.state == StateLevel::kGradients && bucket.is_shared()) {
+      return fail("bucket {} of several stages divides its gradients", index);
+    }
     std::size_t devices = 0;
     bool divides = false;
     for (int i = 0; i < stage_count(); ++i) {
       if (!bucket.is_of(i)) continue;
       devices += s_.stages[static_cast<std::size_t>(i)].devices.size();
-      divides = divides || s_.stages[static_cast<std::size_t>(i)].divides_state;
+      divides = divides || s_.stages[static_cast<std::size_t>(i)].state != StateLevel::kWhole;
     }
     if (!divides) return fail("bucket {} has parts, but its stage keeps its state whole", index);
     if (bucket.parts.size() != devices || devices < 2) {
@@ -318,7 +325,9 @@ bool has_own_parts(const Strategy& strategy, int stage) {
 
 void forget_parts(Strategy& strategy, int stage) {
   for (Bucket& bucket : strategy.buckets) {
-    if (bucket.is_of(stage)) bucket.parts.clear();
+    if (!bucket.is_of(stage)) continue;
+    bucket.parts.clear();
+    bucket.state = StateLevel::kWhole;
   }
 }
 
@@ -335,7 +344,7 @@ void fit_flows(Strategy& strategy) {
     const StageSpec& spec = strategy.stages[static_cast<std::size_t>(bucket.stage)];
     int& at = place[static_cast<std::size_t>(flow)];
     if (at < 0) {
-      if (named.stage != bucket.stage || spec.divides_state ||
+      if (named.stage != bucket.stage || spec.state != StateLevel::kWhole ||
           !verify_flow(named, static_cast<int>(spec.devices.size())).ok()) {
         continue;
       }
@@ -389,9 +398,11 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
                                  name_of(strategy.schedule));
   for (std::size_t i = 0; i < strategy.stages.size(); ++i) {
     const StageSpec& spec = strategy.stages[i];
-    fmt::format_to(Out(text), "stage {}{}{}{}", i, spec.recompute ? " " : "",
-                   print_recomputation(spec.recompute),
-                   spec.divides_state ? " state=optimizer" : "");
+    fmt::format_to(Out(text), "stage {}{}{}", i, spec.recompute ? " " : "",
+                   print_recomputation(spec.recompute));
+    if (spec.state != StateLevel::kWhole) {
+      fmt::format_to(Out(text), " state={}", name_of(spec.state));
+    }
     if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
     text += ':';
     for (std::size_t d = 0; d < spec.devices.size(); ++d) {
@@ -411,7 +422,8 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     fmt::format_to(Out(text), " algorithm={}", name_of(bucket.algorithm));
     if (bucket.flow >= 0) fmt::format_to(Out(text), ":f{}", bucket.flow);
     if (!bucket.parts.empty()) {
-      fmt::format_to(Out(text), " parts={}", fmt::join(bucket.parts, ","));
+      fmt::format_to(Out(text), " state={} parts={}", name_of(bucket.state),
+                     fmt::join(bucket.parts, ","));
     }
     text += ':';
     for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;

@@ -42,9 +42,9 @@ struct StageSpec {
   std::vector<DeviceId> devices;     ///< ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
   Recomputation recompute = {};
-  /// Divides the optimizer's state among the devices (ir/strategy/state_parts.h), except for
-  /// parameters that other stages read, too.
-  bool divides_state = false;
+  /// What the devices divide (ir/strategy/state_parts.h), except for parameters that other stages
+  /// read, too.
+  StateLevel state = StateLevel::kWhole;
   DeviceId odd = kNone;  ///< the wish for `odd_replica`; kNone where micro-batches are equal
   /// With 1F1B, the most micro-batches between their passes; none: `textbook_in_flight`.
   std::optional<std::int64_t> in_flight = std::nullopt;
@@ -78,6 +78,7 @@ struct Bucket {
   /// state (ir/strategy/state_parts.h), which it does by itself only where none of its buckets has
   /// parts.
   std::vector<std::int64_t> parts = {};
+  StateLevel state = StateLevel::kWhole;  ///< what `parts` divide
   bool is_shared() const { return !shared_with.empty(); }
   bool is_of(int of_stage) const;
   friend bool operator==(const Bucket&, const Bucket&) = default;

@@ -33,17 +33,24 @@ class OneStage {
   }
 
   Limit run() {
-    add_forms(false);
-    if (may_divide_state(facts_.problem)) add_forms(true);
+    add_forms(StateLevel::kWhole);
+    for (const StateLevel level : kDividingLevels) {
+      if (may_divide(facts_.problem, level)) add_forms(level);
+    }
     return best_;
   }
 
  private:
   /// Considers all strategies whose replicas each keep all state, or those whose replicas divide
-  /// it.
-  void add_forms(bool divided) {
+  /// what `level` says.
+  void add_forms(StateLevel level) {
     const Cluster& cluster = facts_.problem.cluster;
-    const std::int64_t needed = resident_bytes(divided);
+    const bool divided = level != StateLevel::kWhole;
+    const std::int64_t needed = resident_bytes(level);
+    needed_ = needed;
+    // Each element of what they divide is somewhere.
+    divided_bytes_ =
+        level == StateLevel::kGradients ? resident_bytes(StateLevel::kWhole) - needed : 0;
     const std::vector<int> all = count_devices(cluster, 0, cluster.device_count(), needed);
     for (const int kind : facts_.kinds) {
       if (divided || all[at(kind)] == 0) continue;
@@ -92,14 +99,15 @@ class OneStage {
   }
 
   /// Returns the bytes that every device holds, alone or not, so without rounded gradients. With
-  /// divided state, it may hold none of it.
-  std::int64_t resident_bytes(bool divided) const {
+  /// divided state, it may hold none of it, nor of gradients that are divided.
+  std::int64_t resident_bytes(StateLevel level) const {
     StageParts parts;
     parts.ops = all_ops(facts_.problem);
     parts.gradients = trained_.held_bytes;
     StageMemoryModel model(facts_.problem.graph, facts_.problem.training);
     const StageMemory memory = model.of(parts, 1);
-    return memory.parameters + memory.gradients + (divided ? 0 : memory.optimizer);
+    return memory.parameters + (level == StateLevel::kGradients ? 0 : memory.gradients) +
+           (level == StateLevel::kWhole ? memory.optimizer : 0);
   }
 
   /// Counts, by kind, the devices that can hold `needed` bytes in hosts whose network is at least
@@ -121,6 +129,11 @@ class OneStage {
   /// Lowers the best; ways that take as long do not matter.
   void consider(const std::vector<int>& counts, const Wires* wires, bool divided) {
     if (std::accumulate(counts.begin(), counts.end(), 0) == 0) return;
+    double room = 0;  // of all of them
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      room += counts[k] * static_cast<double>(facts_.problem.cluster.kinds[k].memory_bytes - needed_);
+    }
+    if (room < static_cast<double>(divided_bytes_)) return;
     lower(best_, replicas(counts, wires, divided));
   }
 
@@ -136,7 +149,8 @@ class OneStage {
   ///
   /// With divided state, a replica may have nothing to update. The parameters travel after all sums
   /// are there. A replica that owns a part f of them receives or sends at least the larger of f and
-  /// 1 - f of the bytes each time, so at least half of them in both.
+  /// 1 - f of the bytes each time, so at least half of them in both. Where gradients are divided,
+  /// too, that holds for those of the last micro-batch, and others only come on top.
   Limit replicas(const std::vector<int>& counts, const Wires* wires, bool divided) {
     const auto update_of = [&](int kind) {
       return divided ? 0 : costs_.update_seconds(kind, trained_.elements, trained_.tensors);
@@ -191,6 +205,7 @@ class OneStage {
   const CostTable& costs_;
   Trained trained_;
   Limit best_;
+  std::int64_t needed_ = 0, divided_bytes_ = 0;  // of each device, and of all together
   double stretch_ = 1;
   std::vector<std::map<std::int64_t, Sum>> sums_;  // by kind, then samples
 };

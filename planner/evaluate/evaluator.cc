@@ -54,7 +54,7 @@ class Evaluator::Impl {
 
   std::int64_t divided_bytes(const Strategy& strategy, int stage) {
     load_memory(strategy);
-    return state_of(stage).bytes();
+    return divided_of(stage).bytes();
   }
 
   Strategy grouped(Strategy strategy) {
@@ -84,9 +84,10 @@ class Evaluator::Impl {
     load_memory(strategy);
     StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
-    if (divides_state(spec(stage), problem_.training)) {
-      memory.optimizer -= state_of(stage).bytes();
-    }
+    const Unsummed& unsummed = unsummed_[at(stage)];
+    memory.optimizer -= divided_of(stage).bytes();  // with the sums of gradients
+    memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
+    memory.backward_peak += unsummed.gradients.filling;
     return (*memory_)[at(stage)].peak_bytes(memory);
   }
 
@@ -102,6 +103,12 @@ class Evaluator::Impl {
     const SharedParameters* shared = nullptr;  // if it has several stages
     GroupInfo* sharing = nullptr;              // their devices
     std::vector<std::int64_t> parts = {};      // elements by replica, if they divide its state
+    StateLevel state = StateLevel::kWhole;     // what these divide
+  };
+  /// What a replica of a stage holds of gradients that are divided, but for the sums that it owns.
+  struct Unsummed {
+    UnsummedGradients gradients;
+    std::int64_t rounded_bytes = 0;  // of the buckets, if each were rounded in memory of its own
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
@@ -109,7 +116,7 @@ class Evaluator::Impl {
     std::int64_t samples = 0;
     bool odd = false;               // takes a sample less of smaller micro-batches
     std::int64_t others = 0;        // elements of the stage's buckets that other replicas own
-    std::int64_t others_bytes = 0;  // of their state
+    std::int64_t others_bytes = 0;  // of what is divided of them
   };
 
   /// Runs the step. The all-reduces of a stage take time if `takes_time(stage)`.
@@ -183,25 +190,59 @@ class Evaluator::Impl {
     shape_.alone.assign(strategy.stages.size(), true);
     shape_.set_passes(strategy, partition_->cuts);
     shape_.bucket_stage.clear();
-    shape_.sharded.clear();
+    shape_.states.clear();
     shape_.sharers.clear();
     memory_ = &memory_table_.find(shape_).memory;
     find_equals();
     owned_.resize(strategy.stages.size());
+    unsummed_.resize(strategy.stages.size());
     for (int stage = 0; stage < stage_count(); ++stage) {
       owned_[at(stage)].clear();
+      find_unsummed(stage);
       if (!divides_state(spec(stage), problem_.training)) continue;
       if (!has_own_parts(strategy, stage)) divide(stage);
     }
   }
 
-  /// Returns the state that the replicas of a stage divide if they divide it.
-  DividedState state_of(int stage) const {
-    DividedState state(problem_.training.optimizer);
+  /// Returns what the replicas of a stage divide.
+  DividedState divided_of(int stage) const {
+    DividedState state(problem_.training.optimizer, divided_by(spec(stage), problem_.training));
     for (const auto& [id, first, gradient] : info(stage).parameters) {
       state.add(gradient.elements, gradient.held, 1);
     }
     return state;
+  }
+
+  /// Finds what a replica of a stage holds of divided gradients, by its buckets.
+  void find_unsummed(int stage) {
+    Unsummed& unsummed = unsummed_[at(stage)];
+    unsummed = {};
+    if (divided_by(spec(stage), problem_.training) != StateLevel::kGradients) return;
+    filled_.clear();
+    if (strategy_->buckets.empty()) {
+      std::size_t next = 0;
+      for (const StageInfo::Group& group : filled_groups(stage)) {
+        filled_.emplace_back();
+        for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+      }
+    }
+    const bool own = has_own_parts(*strategy_, stage);
+    for (const Bucket& bucket : strategy_->buckets) {
+      if (bucket.stage != stage || bucket.is_shared()) continue;
+      if (own && bucket.state != StateLevel::kGradients) continue;
+      filled_.emplace_back();
+      for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+    }
+    unsummed.gradients = unsummed_gradients(filled_);
+    for (const FilledBucket& bucket : filled_) unsummed.rounded_bytes += bucket.rounded_bytes;
+  }
+  void fill(const StageInfo::Parameter& parameter) {
+    filled_.back().add(parameter.first, parameter.gradient.held_bytes,
+                       parameter.gradient.rounded_bytes);
+  }
+  const StageInfo::Groups& filled_groups(int stage) {
+    return stages_.packed(info(stage),
+                          most_filled_bytes(info(stage), problem_.options.bucket_bytes));
   }
 
   Equals& equals_of(int stage, std::size_t replica) {
@@ -210,7 +251,7 @@ class Evaluator::Impl {
 
   /// Divides the state of a stage among its replicas, as `lower` does.
   void divide(int stage) {
-    const DividedState state = state_of(stage);
+    const DividedState state = divided_of(stage);
     const std::size_t replicas = spec(stage).devices.size();
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < replicas; ++i) {
@@ -226,9 +267,11 @@ class Evaluator::Impl {
     for (BucketNow& bucket : buckets_) {
       if (bucket.shared == nullptr && !owned_[at(bucket.stage)].empty()) {
         bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
+        bucket.state = divided_by(spec(bucket.stage), problem_.training);
       }
       if (bucket.parts.empty()) continue;
-      const std::int64_t each = state_bytes(problem_.training.optimizer, bucket.held);
+      const std::int64_t each =
+          divided_element_bytes(problem_.training.optimizer, bucket.held, bucket.state);
       const std::vector<DeviceId>& owners = group_of(bucket).devices;
       for_each_stage(bucket, [&](int stage, int) {
         std::size_t owner = 0;  // both are ascending
@@ -248,7 +291,9 @@ class Evaluator::Impl {
     for (int stage = 0; stage < stage_count(); ++stage) {
       GroupInfo& group = *group_of_stage_[at(stage)];
       const StageInfo::Groups& buckets =
-          bytes > 0
+          divided_by(spec(stage), problem_.training) == StateLevel::kGradients
+              ? filled_groups(stage)
+          : bytes > 0
               ? stages_.packed(info(stage), bytes)
               : stages_.scheduled(info(stage), spec(stage), groups_.lines_of(group), group.number);
       for (const StageInfo::Group& bucket : buckets) {
@@ -292,12 +337,12 @@ class Evaluator::Impl {
 
   void write_buckets() {
     shape_.bucket_stage.clear();
-    shape_.sharded.clear();
+    shape_.states.clear();
     shape_.sharers.clear();
     for (const BucketNow& bucket : buckets_) {
       const auto index = static_cast<int>(shape_.bucket_stage.size());
       shape_.bucket_stage.push_back(bucket.stage);
-      shape_.sharded.push_back(!bucket.parts.empty());
+      shape_.states.push_back(bucket.state);
       for_each_stage(bucket, [&](int stage, int) {
         if (stage != bucket.stage) shape_.sharers.emplace_back(index, stage);
       });
@@ -312,12 +357,14 @@ class Evaluator::Impl {
         BucketNow& now = add_shared(shared);
         now.algorithm = bucket.algorithm;
         now.parts = bucket.parts;
+        now.state = bucket.state;
         continue;
       }
       BucketNow now;
       now.stage = bucket.stage;
       now.algorithm = bucket.algorithm;
       now.parts = bucket.parts;
+      now.state = bucket.state;
       if (bucket.flow >= 0) now.flow = &strategy_->flows[at(bucket.flow)];
       now.tensors = static_cast<std::int64_t>(bucket.parameters.size());
       OpId first = std::numeric_limits<OpId>::max();
@@ -400,7 +447,9 @@ class Evaluator::Impl {
   void add_times() {
     elements_.assign(at(stage_count()), 0);
     tensors_.assign(at(stage_count()), 0);
+    bool scatters = false;
     for (const BucketNow& bucket : buckets_) {
+      scatters = scatters || bucket.state == StateLevel::kGradients;
       for_each_stage(bucket, [&](int stage, int) {
         elements_[at(stage)] += bucket.elements;
         tensors_[at(stage)] += bucket.tensors;
@@ -419,8 +468,11 @@ class Evaluator::Impl {
                              smaller.forward, smaller.backward});
       for (const BucketNow& bucket : buckets_) {
         step_.gradients.push_back(0);
+        if (scatters) step_.larger_gradients.push_back(0);
         for_each_stage(bucket, [&](int stage, int first) {
-          if (stage == equal.stage) step_.gradients.back() = smaller.gradients[at(first)];
+          if (stage != equal.stage) return;
+          step_.gradients.back() = smaller.gradients[at(first)];
+          if (scatters) step_.larger_gradients.back() = seconds.gradients[at(first)];
         });
       }
     }
@@ -507,7 +559,10 @@ class Evaluator::Impl {
     const StageSpec& of = spec(equal.stage);
     StageMemory memory = stages_.memory(info(equal.stage), of, equal.samples,
                                         strategy_->micro_batches, of.recompute);
-    memory.optimizer -= equal.others_bytes;
+    const Unsummed& unsummed = unsummed_[at(equal.stage)];
+    memory.optimizer -= equal.others_bytes;  // with the sums of gradients
+    memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
+    memory.backward_peak += unsummed.gradients.filling;
     return (*memory_)[at(equal.stage)].peak_bytes(memory);
   }
 
@@ -545,6 +600,8 @@ class Evaluator::Impl {
   std::vector<std::size_t> first_of_stage_;       // by stage: index in equals_of_
   bool divides_ = false;                          // a stage divides its state
   std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
+  std::vector<Unsummed> unsummed_;                // by stage
+  std::vector<FilledBucket> filled_;              // buckets of a stage
   std::vector<std::size_t> odd_;   // by stage: its odd replica, past the last if none
   std::vector<FlatRank> rank_of_;  // by device
   std::vector<int> numbers_;       // rank by device

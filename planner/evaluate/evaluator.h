@@ -46,10 +46,10 @@ class Evaluator {
   Strategy grouped(Strategy strategy);
   /// Returns the peak bytes of a device of `stage` that has `samples` samples of each micro-batch,
   /// with or without recomputation. All else is as in `strategy`. If the stage divides its state,
-  /// the divided state does not count.
+  /// what it divides does not count.
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              const Recomputation& recompute);
-  /// Returns the bytes of the optimizer's state that devices of `stage` may divide.
+  /// Returns the bytes of what devices of `stage` divide.
   std::int64_t divided_bytes(const Strategy& strategy, int stage);
 
  private:

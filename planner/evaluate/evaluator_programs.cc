@@ -17,6 +17,8 @@ namespace {
 /// The most instructions that are remembered; beyond, all programs are forgotten.
 constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
 
+constexpr int kStateLevels = 1 + static_cast<int>(kDividingLevels.size());
+
 /// With the textbook's 1F1B, more micro-batches than these only repeat what each stage holds
 /// between the filling and the draining of the pipeline.
 std::int64_t enough_for_memory(const PipelineShape& shape) {
@@ -37,8 +39,10 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(static_cast<int>(shape.bucket_stage.size()));
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
-  for (std::size_t b = 0; b < shape.sharded.size(); ++b) {
-    if (shape.sharded[b]) key.push_back(-1 - static_cast<int>(b));
+  for (std::size_t b = 0; b < shape.states.size(); ++b) {
+    if (shape.states[b] == StateLevel::kWhole) continue;
+    const int level = static_cast<int>(shape.states[b]);
+    key.push_back(-1 - static_cast<int>(b) * kStateLevels - level);
   }
   key.push_back(static_cast<int>(shape.sharers.size()));
   for (const auto& [bucket, stage] : shape.sharers) {
@@ -73,7 +77,7 @@ Plan plan_of(const PipelineShape& shape) {
   for (std::size_t b = 0; b < shape.bucket_stage.size(); ++b) {
     PlanBucket bucket;
     bucket.stage = shape.bucket_stage[b];
-    if (shape.sharded[b]) bucket.parts = {0};
+    bucket.state = shape.states[b];
     plan.buckets.push_back(std::move(bucket));
   }
   for (const auto& [bucket, stage] : shape.sharers) {

@@ -26,7 +26,7 @@ struct PipelineShape {
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;        ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;  ///< by bucket: the first of its stages
-  std::vector<bool> sharded;      ///< by bucket: its ranks divide its state
+  std::vector<StateLevel> states;  ///< by bucket: what its ranks divide
   std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
   /// Sets what passes and messages depend on. `stage_cuts` must outlive the shape.
   void set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts);
@@ -48,7 +48,7 @@ class ProgramTable {
   explicit ProgramTable(Of of) : of_(of) {}
   /// Returns the programs of this shape. They stay valid until the next call. Memory may be that of
   /// fewer micro-batches, with the same peaks. It does not depend on `alone`, `bucket_stage`,
-  /// `sharded` and `sharers`.
+  /// `states` and `sharers`.
   const PipelinePrograms& find(PipelineShape& shape);
   /// Makes the programs of exactly this shape.
   static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape, Of of);

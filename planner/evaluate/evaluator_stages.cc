@@ -52,6 +52,12 @@ int StageInfo::index_of(OpId first) const {
   return static_cast<int>(found - firsts.begin());
 }
 
+std::int64_t most_filled_bytes(const StageInfo& stage, std::int64_t bucket_bytes) {
+  constexpr std::int64_t kPieces = 16;
+  return bucket_bytes > 0 ? bucket_bytes
+                          : std::max<std::int64_t>(1, stage.travelling_bytes / kPieces);
+}
+
 void write_devices(const Strategy& strategy, const std::vector<int>& stages,
                    std::vector<DeviceId>& devices) {
   devices.clear();
@@ -200,6 +206,7 @@ void StageTable::add_parameters(StageInfo& stage) const {
       stage.parameters.push_back(parameters_[i]);
       stage.held_bytes += parameters_[i].gradient.held_bytes;
       stage.rounded_bytes += parameters_[i].gradient.rounded_bytes;
+      stage.travelling_bytes += parameters_[i].gradient.travelling_bytes;
     }
   }
   for (const StageInfo::Parameter& shared : stage.shared) stage.firsts.push_back(shared.first);

@@ -57,6 +57,7 @@ struct StageInfo {
   std::vector<Parameter> shared;      ///< those that other stages read, too, in the same order
   std::int64_t held_bytes = 0;        ///< of the gradients of both
   std::int64_t rounded_bytes = 0, shared_rounded_bytes = 0;
+  std::int64_t travelling_bytes = 0;  ///< of those of `parameters`
   std::vector<OpId> firsts;  ///< the first readers of both, descending, each once
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
@@ -77,6 +78,10 @@ struct StageInfo {
   /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
 };
+
+/// Returns the most bytes of a bucket of a stage that divides its gradients, of which a replica
+/// holds one or two whole: a small part of all, or `bucket_bytes` if that is not 0.
+std::int64_t most_filled_bytes(const StageInfo& stage, std::int64_t bucket_bytes);
 
 /// Bytes of the tensors from one stage to another, in one direction. A tensor whose axis 0 is the
 /// batch goes by rows, one for each sample: a replica receives the rows of its samples only.

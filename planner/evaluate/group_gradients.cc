@@ -4,6 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/evaluate/collective_lines.h"
 #include "planner/evaluate/evaluator_stages.h"
 
@@ -37,9 +38,10 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     StageInfo& stage = *partition.stages[s];
     const StageSpec& spec = strategy.stages[s];
+    const bool fills = divided_by(spec, problem.training) == StateLevel::kGradients;
     const StageInfo::Groups& groups =
-        bucket_bytes > 0
-            ? table.packed(stage, bucket_bytes)
+        bucket_bytes > 0 || fills
+            ? table.packed(stage, fills ? most_filled_bytes(stage, bucket_bytes) : bucket_bytes)
             : table.scheduled(stage, spec, collective_lines(problem.cluster, spec.devices), s);
     std::size_t next = 0;
     for (const StageInfo::Group& group : groups) {

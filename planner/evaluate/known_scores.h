@@ -89,8 +89,8 @@ class KnownScores {
         hash = mix(hash, static_cast<std::uint64_t>(share));
       }
       hash = mix(hash, static_cast<std::uint64_t>(stage.recompute.segments) << 32 |
-                           static_cast<std::uint64_t>(stage.recompute.kept) << 1 |
-                           static_cast<std::uint64_t>(stage.divides_state));
+                           static_cast<std::uint64_t>(stage.recompute.kept) << 2 |
+                           static_cast<std::uint64_t>(stage.state));
       hash = mix(hash, static_cast<std::uint64_t>(stage.in_flight.value_or(0)));
     }
     for (const Bucket& bucket : strategy.buckets) {

@@ -22,6 +22,7 @@ constexpr double kRoom = 1 + 1e-9;
 
 void MemoryBound::Sums::add(const Sums& other) {
   resident += other.resident;
+  gradients += other.gradients;
   of_update = std::max(of_update, other.of_update);
   inputs.add(other.inputs);
   kept.add(other.kept);
@@ -69,16 +70,19 @@ void MemoryBound::add_resident() {
     std::set<int> readers;
     for (const OpId op : tensor.consumers) readers.insert(problem_.blocks.block_of[at(op)]);
     const Bytes bytes = convex([&](std::int64_t samples) { return size(id, samples); });
+    double gradients = 0;
     double resident = std::max(bytes.of_one, bytes.at(problem_.training.batch));
     if (tensor.kind == TensorKind::kParameter) {
       const double full = kFp32Bytes * static_cast<double>(elements_at(tensor.shape, 1));
       resident += full * (states + 1);
       if (tensor.needs_gradient) {
         const GradientSize gradient = gradient_of(problem_, id);
-        resident += static_cast<double>(gradient.held_bytes + gradient.rounded_bytes);
+        gradients = static_cast<double>(gradient.held_bytes + gradient.rounded_bytes);
+        resident += gradients;
       }
     }
     for (const int block : readers) {
+      blocks_[at(block)].gradients += gradients;
       if (tensor.kind == TensorKind::kInput) {
         blocks_[at(block)].inputs.add(bytes);
       } else {
@@ -184,7 +188,10 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double pass =
       std::max(made + 2 * received, kept + between + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
-  return sums.resident + sums.inputs.at(samples) * micro_batches + held * others + pass + transfers;
+  // Where gradients are divided, those that a bucket waits for and those that are summed are apart.
+  const bool fills = strategy.stages[stage].state == StateLevel::kGradients;
+  const double unsummed = fills ? 2 * sums.gradients : 0;
+  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others + pass + transfers;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {

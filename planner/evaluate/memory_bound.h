@@ -41,6 +41,7 @@ class MemoryBound {
   /// Of a block or of a stage.
   struct Sums {
     double resident = 0;   // parameters, their gradients and states, constants
+    double gradients = 0;  // of parameters, held and rounded
     double of_update = 0;  // the most gradients of parameters that one operator makes
     Bytes inputs;          // of the model
     Bytes kept;            // tensors that it makes and some operator keeps, and what else is kept

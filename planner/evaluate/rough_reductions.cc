@@ -61,10 +61,13 @@ const std::vector<RoughModel::Reduction>& RoughModel::reductions(
     own.gradients = gradients->sum;
     own.line = {};
     own.pieces.clear();
+    own.scatters = false;
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     if (devices.size() < 2 || own.gradients.bytes == 0) continue;
     own.line = reduce_line(devices);
-    if (divides_state(strategy.stages[s], problem_.training)) own.line = own.line.halved();
+    const StateLevel level = divided_by(strategy.stages[s], problem_.training);
+    if (level != StateLevel::kWhole) own.line = own.line.halved();
+    own.scatters = level == StateLevel::kGradients;
     for (const auto& [part, bytes] : gradients->pieces) {
       own.pieces.push_back({passes[s].backward * part, bytes});
     }

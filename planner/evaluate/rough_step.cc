@@ -277,11 +277,15 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
                          (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
     const double end = divides ? update + own + report : std::max(update, report);
-    rough.late = std::max(rough.late, after + end - early);
+    // A backward pass ends when the gradients that it made are summed, but for the last bucket.
+    const double behind =
+        all[s].scatters ? after * static_cast<double>(strategy.micro_batches - 1) : 0;
+    rough.late = std::max(rough.late, behind + after + end - early);
     hidden = std::max(hidden, own - after + early);
     last = std::max(last, after - early);
     updates = std::max(updates, update);
-    load_ring(devices, bytes, divides ? 2 * own : own);
+    const double sums = all[s].scatters ? static_cast<double>(strategy.micro_batches) : 1;
+    load_ring(devices, divides ? bytes / 2 * (1 + sums) : bytes, divides ? own * (1 + sums) : own);
   }
   if (!shared.empty()) {
     const double end = reduce_shared(strategy, shared, last) + updates;

@@ -99,6 +99,7 @@ class RoughModel {
     GradientSum gradients;
     Line line;
     std::vector<Piece> pieces;
+    bool scatters = false;  ///< they are summed after each micro-batch
   };
   /// The parameters that the same blocks read, several of them. Stages that share them sum their
   /// gradients after all else.

@@ -98,6 +98,8 @@ void StepFolder::load_ranks(const FlatStep& step) {
                   bits_of(t.smaller_forward), bits_of(t.smaller_backward)});
     for (std::size_t b = 0; b < buckets; ++b) {
       color = mix(color, bits_of(step.gradients[i * buckets + b]));
+      if (step.larger_gradients.empty()) continue;
+      color = mix(color, bits_of(step.larger_gradients[i * buckets + b]));
     }
     times_color_.push_back(color);
   }
@@ -228,6 +230,7 @@ void StepFolder::build(const FlatStep& step) {
   step_.smaller_from = step.smaller_from;
   step_.times = step.times;
   step_.gradients = step.gradients;
+  step_.larger_gradients = step.larger_gradients;
   step_.group_of_bucket = step.group_of_bucket;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);

@@ -68,8 +68,9 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   return std::unique_ptr<const Problem>(std::move(problem));
 }
 
-bool may_divide_state(const Problem& problem) {
-  return problem.options.divide_state && state_bytes(problem.training) > 0;
+bool may_divide(const Problem& problem, StateLevel level) {
+  if (level > problem.options.most_divided) return false;
+  return level != StateLevel::kOptimizer || state_bytes(problem.training) > 0;
 }
 
 GradientSize gradient_of(const Problem& problem, TensorId parameter) {

@@ -29,7 +29,8 @@ struct ProblemOptions {
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
   Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
-  bool divide_state = true;        ///< stages may divide their state (`StageSpec`)
+  /// The most that stages may divide (`StageSpec::state`).
+  StateLevel most_divided = StateLevel::kGradients;
   bool choose_in_flight = true;    ///< stages may differ from 1F1B's textbook (`StageSpec`)
   bool choose_segments = true;     ///< stages may recompute in parts (`Recomputation`)
   bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
@@ -60,8 +61,8 @@ struct Problem {
   Problem() = default;
 };
 
-/// Returns whether stages may divide the optimizer's state: it keeps some, and it is not ruled out.
-bool may_divide_state(const Problem& problem);
+/// Returns whether stages may divide what `level` says: there is something, and it is not ruled out.
+bool may_divide(const Problem& problem, StateLevel level);
 
 /// The gradient of a trained parameter.
 struct GradientSize {

@@ -76,10 +76,13 @@ void keep_parts(const Plan& plan, const Graph& graph, const Cluster& cluster, St
   for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
     bool same = again.ok();
     for (std::size_t b = 0; b < plan.buckets.size() && same; ++b) {
-      same = !plan.buckets[b].is_of(s) || again->buckets[b].parts == plan.buckets[b].parts;
+      same = !plan.buckets[b].is_of(s) || (again->buckets[b].parts == plan.buckets[b].parts &&
+                                           again->buckets[b].state == plan.buckets[b].state);
     }
     for (std::size_t b = 0; b < plan.buckets.size() && !same; ++b) {
-      if (plan.buckets[b].is_of(s)) strategy.buckets[b].parts = plan.buckets[b].parts;
+      if (!plan.buckets[b].is_of(s)) continue;
+      strategy.buckets[b].parts = plan.buckets[b].parts;
+      strategy.buckets[b].state = plan.buckets[b].state;
     }
   }
 }
@@ -100,10 +103,9 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
     AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s], segments));
-    spec.divides_state =
-        std::any_of(plan.buckets.begin(), plan.buckets.end(), [&](const PlanBucket& bucket) {
-          return bucket.is_of(static_cast<int>(s)) && bucket.is_sharded();
-        });
+    for (const PlanBucket& bucket : plan.buckets) {
+      if (bucket.is_of(static_cast<int>(s))) spec.state = std::max(spec.state, bucket.state);
+    }
     strategy.stages.push_back(std::move(spec));
   }
   read_in_flight(plan, strategy);

@@ -9,8 +9,10 @@
 #include "planner/problem/stage_timer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -75,12 +77,12 @@ bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strateg
 class StageFitter {
  public:
   StageFitter(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage,
-              std::vector<OpId> ops, bool may_divide)
+              std::vector<OpId> ops, std::span<const StateLevel> levels)
       : problem_(problem),
         evaluator_(evaluator),
         strategy_(strategy),
         stage_(stage),
-        may_divide_(may_divide),
+        levels_(levels),
         ops_(std::move(ops)),
         timer_(problem, ops_) {
     for (const std::int64_t share : spec().shares) samples_ += share;
@@ -131,15 +133,18 @@ class StageFitter {
     return best;
   }
 
+  /// Divides gradients only where nothing else helps: their sums travel after each micro-batch.
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
-    const bool may_divide = may_divide_ && spec().devices.size() > 1;
-    for (const bool divides : {false, true}) {
-      if (divides && !may_divide) break;
-      spec().divides_state = divides;
+    for (const StateLevel level : levels_) {
+      if (!may_divide(problem_, level)) continue;
+      if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
+      if (level == StateLevel::kGradients && best) break;
+      spec().state = level;
       for (const Recomputation& recompute : recomputations()) {
-        std::optional<StageSpec> fitting = divides ? with_divided(recompute) : with(recompute);
+        std::optional<StageSpec> fitting =
+            level == StateLevel::kWhole ? with(recompute) : with_divided(recompute);
         if (!fitting) continue;
         StageSpec whole = spec();
         set_group(whole, *std::move(fitting));
@@ -161,7 +166,7 @@ class StageFitter {
   double seconds_of(const StageSpec& fitting) {
     const double passes =
         slowest_seconds(problem_, timer_, fitting) * static_cast<double>(strategy_.micro_batches);
-    if (!fitting.divides_state) return passes;
+    if (fitting.state == StateLevel::kWhole) return passes;
     return passes + all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
   }
 
@@ -258,22 +263,22 @@ class StageFitter {
   Evaluator& evaluator_;
   Strategy strategy_;
   int stage_;
-  bool may_divide_;
+  std::span<const StateLevel> levels_;
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
   StageTimer timer_;
 };
 
-/// Returns the strategy with help for each stage that lacks memory, with or without divided state;
-/// nothing if a stage cannot be helped.
+/// Returns the strategy with help for each stage that lacks memory, which may divide what one of
+/// `levels` says; nothing if a stage cannot be helped.
 std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
-                               const Strategy& strategy, bool may_divide) {
+                               const Strategy& strategy, std::span<const StateLevel> levels) {
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
   for (int stage = 0; stage < stages; ++stage) {
     if (!lacks(problem, evaluator, strategy, stage)) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), may_divide);
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels);
     std::optional<StageSpec> spec = fitter.run();
     if (!spec) return std::nullopt;
     fitted.stages[at(stage)] = *std::move(spec);
@@ -283,25 +288,28 @@ std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
 
 bool divides(const Strategy& strategy) {
   return std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                     [](const StageSpec& spec) { return spec.divides_state; });
+                     [](const StageSpec& spec) { return spec.state != StateLevel::kWhole; });
 }
 
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  const bool may_divide = may_divide_state(problem);
-  // A stage left with a single device has other programs, so the whole strategy is judged again.
-  const auto fits = [&](const Strategy& fitted) { return evaluator.lacking(fitted) <= 0; };
-  std::optional<Strategy> fitted = helped(problem, evaluator, strategy, may_divide);
-  if (!fitted) return false;
-  if (!fits(*fitted)) {
-    if (!may_divide || !divides(*fitted)) return false;
-    // What looks fastest with divided state may not fit after all; what fits without it still does.
-    fitted = helped(problem, evaluator, strategy, false);
-    if (!fitted || !fits(*fitted)) return false;
+  constexpr StateLevel kWhole = StateLevel::kWhole, kGradients = StateLevel::kGradients;
+  // What looks fastest with divided state may not fit after all; what fits without it still does,
+  // and so may what divides more.
+  const std::vector<StateLevel> attempts[] = {
+      {kWhole, StateLevel::kOptimizer, kGradients}, {kWhole}, {kWhole, kGradients}};
+  for (const std::vector<StateLevel>& levels : attempts) {
+    std::optional<Strategy> fitted = helped(problem, evaluator, strategy, levels);
+    // A stage left with a single device has other programs, so the whole strategy is judged again.
+    if (fitted && evaluator.lacking(*fitted) <= 0) {
+      strategy = *std::move(fitted);
+      return true;
+    }
+    const bool first = levels.size() == std::size(attempts);
+    if (first && (!fitted || !divides(*fitted))) return false;
   }
-  strategy = *std::move(fitted);
-  return true;
+  return false;
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
@@ -309,7 +317,7 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   for (int stage = 0; stage < stages; ++stage) {
     if (!lacks(problem, evaluator, strategy, stage)) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), false);
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), {});
     if (std::optional<StageSpec> less = fitter.with_more_memory()) {
       strategy.stages[at(stage)].recompute = less->recompute;
       set_group(strategy.stages[at(stage)], *std::move(less));
@@ -324,7 +332,7 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
   Strategy more = strategy;
   for (int stage = 0; stage < stages; ++stage) {
     if (!strategy.stages[at(stage)].recompute) continue;
-    StageFitter fitter(problem, evaluator, more, stage, std::move(ops[at(stage)]), false);
+    StageFitter fitter(problem, evaluator, more, stage, std::move(ops[at(stage)]), {});
     if (const auto kept = fitter.keeping_more()) more.stages[at(stage)].recompute = *kept;
   }
   if (more == strategy) return;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -20,6 +21,23 @@ Result<GradientRounding> GradientRounding::make(const Plan& plan, const Resolved
     const DType wire = travelling_type(bucket.type, plan.training.wire_type);
     if (wire == bucket.type || program.sums[b] == kNoInstruction) continue;
     AGPCS_TRY(rounding.buckets_[b], prepare(bucket, static_cast<int>(b), wire, executor));
+  }
+  std::size_t shared = 0;
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    std::optional<Rounded>& rounded = rounding.buckets_[b];
+    if (!rounded || rounded->buffer.data != nullptr) continue;
+    if (plan.buckets[b].divides_gradients()) {
+      shared = std::max(shared, rounded->buffer.bytes);
+    } else {
+      rounding.memory_.push_back(std::make_unique<char[]>(rounded->buffer.bytes));
+      rounded->buffer.data = rounded->memory = rounding.memory_.back().get();
+    }
+  }
+  if (shared == 0) return rounding;
+  rounding.memory_.push_back(std::make_unique<char[]>(shared));
+  for (std::optional<Rounded>& rounded : rounding.buckets_) {
+    if (!rounded || rounded->buffer.data != nullptr) continue;
+    rounded->buffer.data = rounded->memory = rounding.memory_.back().get();
   }
   return rounding;
 }
@@ -40,20 +58,19 @@ Result<GradientRounding::Rounded> GradientRounding::prepare(const PlanBucket& bu
     return rounded;
   }
   const std::size_t bytes = held.bytes / size_of(held.type) * size_of(wire);
-  rounded.memory = std::make_unique<char[]>(bytes);
-  rounded.buffer = {rounded.memory.get(), bytes, wire, false};
+  rounded.buffer = {nullptr, bytes, wire, false};
   return rounded;
 }
 
 Status GradientRounding::round(int bucket, Executor& executor) {
   if (rounded(bucket) == nullptr) return {};
   Rounded& rounded = *buckets_[static_cast<std::size_t>(bucket)];
-  if (!rounded.memory) {
+  if (rounded.memory == nullptr) {
     AGPCS_TRY(rounded.buffer, executor.round_bucket(bucket, rounded.wire));
     return {};
   }
   AGPCS_TRY(const Buffer held, executor.bucket(bucket));
-  copy_in(rounded.memory.get(), rounded.wire, held, 1);
+  copy_in(rounded.memory, rounded.wire, held, 1);
   return {};
 }
 
@@ -65,9 +82,9 @@ const Buffer* GradientRounding::rounded(int bucket) const {
 Status GradientRounding::widen(int bucket, Executor& executor) {
   if (rounded(bucket) == nullptr) return {};
   const Rounded& rounded = *buckets_[static_cast<std::size_t>(bucket)];
-  if (!rounded.memory) return executor.widen_bucket(bucket);
+  if (rounded.memory == nullptr) return executor.widen_bucket(bucket);
   AGPCS_TRY(const Buffer held, executor.bucket(bucket));
-  copy_out(held, rounded.memory.get(), rounded.wire, 1);
+  copy_out(held, rounded.memory, rounded.wire, 1);
   return {};
 }
 

@@ -37,12 +37,14 @@ class GradientRounding {
  private:
   struct Rounded {
     DType wire = DType::kFp32;
-    std::unique_ptr<char[]> memory;  // null: the executor's memory
+    char* memory = nullptr;  // null: the executor's memory
     Buffer buffer;
   };
   static Result<Rounded> prepare(const PlanBucket& bucket, int index, DType wire,
                                  Executor& executor);
   std::vector<std::optional<Rounded>> buckets_;  // by bucket of the plan; empty for other buckets
+  /// One for each bucket, and one for all of which ranks divide gradients.
+  std::vector<std::unique_ptr<char[]>> memory_;
 };
 
 }  // namespace agpcs

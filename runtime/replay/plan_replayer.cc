@@ -175,6 +175,8 @@ bool PlanReplayer::skips(const ResolvedInstruction& instruction) const {
     case Opcode::kSendGradient:
     case Opcode::kRecvGradient:
       return pass_ == Pass::kEvaluation;
+    case Opcode::kReduceScatter:
+      return pass_ == Pass::kEvaluation || instruction.id.micro_batch < 0;
     default:
       return true;
   }
@@ -186,7 +188,7 @@ void PlanReplayer::begin_pass(Pass pass) {
   told_sent_ = 0;
   for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
-  std::fill(ready_.begin(), ready_.end(), char{0});
+  std::fill(ready_.begin(), ready_.end(), 0);
 }
 
 bool PlanReplayer::compute_step() {
@@ -197,20 +199,21 @@ bool PlanReplayer::compute_step() {
     if (!failure_.ok()) return false;
     if (!skips(instruction)) {
       if (!await(instruction)) return false;
+      paused_ = 0;
       times[index].begin = steady_nanoseconds();
       const Status status = compute(instruction);
-      times[index].end = steady_nanoseconds();
+      times[index].end = steady_nanoseconds() - paused_;
       if (!status.ok()) fail(instruction.name, status);
       if (!failure_.ok()) return false;
     }
     ++computed_;
     post();
   }
-  return failure_.ok();
+  return failure_.ok() && keep_scattered();
 }
 
 bool PlanReplayer::await(const ResolvedInstruction& instruction) {
-  if (instruction.id.opcode == Opcode::kUpdate && !take_sums()) return false;
+  if (instruction.id.opcode == Opcode::kUpdate && !(keep_scattered() && take_sums())) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
     if (awaited == kNoInstruction) continue;
@@ -263,7 +266,7 @@ Status PlanReplayer::check_gradient(int bucket) {
 bool PlanReplayer::take_sums() {
   for (const std::size_t index : stream(StreamKind::kCollective)) {
     const ResolvedInstruction& instruction = at(index);
-    if (!sums_gradients(instruction.id.opcode)) continue;
+    if (!sums_gradients(instruction.id.opcode) || instruction.id.micro_batch >= 0) continue;
     if (rounding_.rounded(instruction.id.object) == nullptr) continue;
     if (!order_after(Stream::kCollective, index)) return false;
     const Status taken = take_sum(instruction.id.object);

@@ -82,6 +82,14 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   bool take_sums();
   Status take_sum(int bucket);
   void bucket_ready(int bucket) override;
+  bool divides_gradients(int bucket) const {
+    return buckets_[static_cast<std::size_t>(bucket)].divides_gradients();
+  }
+  /// Fills the bucket of a reduce_scatter of one micro-batch, when the one before it has ended.
+  bool fill(std::size_t index);
+  /// Keeps this rank's part of the last reduce_scatter of one micro-batch, if it is not kept yet:
+  /// computations from now on come after it.
+  bool keep_scattered();
   /// Posts, in order, the instructions that have all that they wait for.
   void post();
   bool may_start(const ResolvedInstruction& instruction) const;
@@ -123,7 +131,9 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   std::size_t told_sent_ = 0;          // sends of which the executor knows that they have left
   std::array<Ticket, 3> newest_ = {};  // by Stream: newest ticket
   std::vector<Posted> posted_;         // by instruction
-  std::vector<char> ready_;            // by bucket: it has its last gradient
+  std::vector<int> ready_;             // by bucket: how often it has been reported
+  std::int64_t paused_ = 0;            // nanoseconds that the computation has waited within
+  std::size_t scattering_ = kNoInstruction;  // the reduce_scatter whose part is still to be kept
   Status failure_;
 
   StepRecording recording_;

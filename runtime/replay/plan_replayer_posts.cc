@@ -12,11 +12,37 @@ namespace agpcs {
 // Posts the bucket's reduction within a backward pass, as soon as it is its turn, while the pass
 // goes on.
 void PlanReplayer::bucket_ready(int bucket) {
-  Status status = check_gradient(bucket);
-  if (status.ok()) status = rounding_.round(bucket, executor_);
-  if (!status.ok()) return fail(at(stream(StreamKind::kCompute)[computed_]).name, status);
-  ready_[static_cast<std::size_t>(bucket)] = 1;
+  if (!divides_gradients(bucket)) {
+    Status status = check_gradient(bucket);
+    if (status.ok()) status = rounding_.round(bucket, executor_);
+    if (!status.ok()) return fail(at(stream(StreamKind::kCompute)[computed_]).name, status);
+  }
+  ++ready_[static_cast<std::size_t>(bucket)];
   post();
+}
+
+bool PlanReplayer::fill(std::size_t index) {
+  if (!keep_scattered()) return false;
+  const int bucket = at(index).id.object;
+  Status status = executor_.fill_bucket(bucket);
+  if (status.ok()) status = check_gradient(bucket);
+  if (status.ok()) status = rounding_.round(bucket, executor_);
+  if (!status.ok()) fail(at(index).name, status);
+  scattering_ = index;
+  return failure_.ok();
+}
+
+bool PlanReplayer::keep_scattered() {
+  if (scattering_ == kNoInstruction) return true;
+  const std::size_t index = std::exchange(scattering_, kNoInstruction);
+  const int bucket = at(index).id.object;
+  const std::int64_t begin = steady_nanoseconds();
+  if (!order_after(Stream::kCollective, index)) return false;
+  paused_ += steady_nanoseconds() - begin;
+  Status status = rounding_.rounded(bucket) == nullptr ? Status() : take_sum(bucket);
+  if (status.ok()) status = executor_.keep_part(bucket);
+  if (!status.ok()) fail(at(index).name, status);
+  return failure_.ok();
 }
 
 void PlanReplayer::post() {
@@ -32,13 +58,16 @@ void PlanReplayer::post() {
 bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
   if (!sums_gradients(instruction.id.opcode) || skips(instruction)) return true;
-  return ready_[static_cast<std::size_t>(instruction.id.object)] != 0;
+  return ready_[static_cast<std::size_t>(instruction.id.object)] >= instruction.reports;
 }
 
 void PlanReplayer::post(std::size_t index) {
   const ResolvedInstruction& instruction = at(index);
   if (records_ && index == report_at_) return;  // the report goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
+  const bool scatters =
+      instruction.id.opcode == Opcode::kReduceScatter && instruction.id.micro_batch >= 0;
+  if (scatters && !skips(instruction) && !fill(index)) return;
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
   const std::size_t parts = skips(instruction)                ? 0
                             : kind == StreamKind::kCollective ? 1

@@ -151,21 +151,30 @@ class Resolver {
     std::vector<std::size_t> done(resolved_.instructions.size(),
                                   0);  // computations, when i is released
     std::array<std::size_t, kStreamKindCount> stream_so_far{};
-    std::size_t computed = 0, before_last_backward = 0;
+    std::map<int, std::size_t> before_backward;  // by micro-batch: computations that are done
+    std::map<int, int> turns;                    // by micro-batch: backward passes up to its own
+    std::size_t computed = 0;
     for (std::size_t i = 0; i < resolved_.instructions.size(); ++i) {
       ResolvedInstruction& instruction = resolved_.instructions[i];
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
-        if (instruction.last) before_last_backward = computed;
+        if (instruction.id.opcode == Opcode::kBackward) {
+          before_backward[instruction.id.micro_batch] = computed;
+          turns.emplace(instruction.id.micro_batch, static_cast<int>(turns.size()) + 1);
+        }
         done[i] = ++computed;
         continue;
       }
       std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
       for (const InstructionId& before : program.instructions[i].after) {
         const bool gradients = before.opcode == Opcode::kGradients;
-        release = std::max(release, gradients ? before_last_backward : done[index_of(before)]);
+        release = std::max(
+            release, gradients ? before_backward.at(before.micro_batch) : done[index_of(before)]);
       }
       instruction.release = done[i] = release;
+      const bool of_each =
+          instruction.id.opcode == Opcode::kReduceScatter && instruction.id.micro_batch >= 0;
+      if (of_each) instruction.reports = turns.at(instruction.id.micro_batch);
     }
   }
 

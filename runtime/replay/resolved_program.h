@@ -33,8 +33,10 @@ struct ResolvedInstruction {
   std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
   /// For a message or collective: how many computations are done once it has all that it waits for.
   /// An all_reduce or reduce_scatter also needs its bucket's gradients, which come during the last
-  /// backward pass.
+  /// backward pass, or during that of its micro-batch.
   std::size_t release = 0;
+  /// Of an all_reduce or reduce_scatter: how often its bucket has been reported by then.
+  int reports = 1;
   std::vector<ResolvedTransfer> transfers;  ///< used by sends and receives
   AllReduce algorithm = AllReduce::kRing;
   int flow = -1;                    ///< used by an all_reduce by `kFlow`: index into Plan::flows
@@ -47,7 +49,7 @@ struct ResolvedProgram {
   std::vector<ResolvedInstruction> instructions;
   /// By StreamKind: indices of its instructions in order.
   std::array<std::vector<std::size_t>, kStreamKindCount> streams;
-  /// By bucket of the plan: its all_reduce or reduce_scatter; kNoInstruction: not ours.
+  /// By bucket of the plan: its all_reduce or last reduce_scatter; kNoInstruction: not ours.
   std::vector<std::size_t> sums;
 };
 

@@ -32,6 +32,18 @@ Result<Buffer> Executor::values(int bucket) {
                             bucket));
 }
 
+Status Executor::fill_bucket(int bucket) {
+  return Status(StatusCode::kUnavailable,
+                fmt::format("bucket {} divides its gradients among ranks, and the executor cannot "
+                            "sum them after each micro-batch\n"
+                            "  hint: a plan made with --without gradients",
+                            bucket));
+}
+
+Status Executor::keep_part(int bucket) {
+  return internal_error(fmt::format("bucket {} was never filled", bucket));
+}
+
 Result<Buffer> Executor::round_bucket(int /*bucket*/, DType type) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("the executor does not round gradients to {} on its accelerator\n"

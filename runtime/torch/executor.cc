@@ -66,6 +66,12 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> values(int bucket) override {
     return flat_buffer(bucket, parameters_.value(bucket));
   }
+  Status fill_bucket(int bucket) override {
+    return guarded("filling a bucket", [&] { return parameters_.fill(bucket); });
+  }
+  Status keep_part(int bucket) override {
+    return guarded("keeping a bucket's part", [&] { return parameters_.keep_part(bucket); });
+  }
   Result<Buffer> round_bucket(int bucket, DType type) override;
   Status widen_bucket(int bucket) override;
   double loss() const override;
@@ -364,10 +370,10 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
     const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
     if (clock_) clock_->start();
     Values gradients = first_gradients(micro_batch);
-    if (last) parameters_.begin_last_backward(listener);
+    parameters_.begin_backward(last, listener);
     passes_[static_cast<std::size_t>(micro_batch)].backward(
         std::move(gradients), parameters_.values(), run_of(micro_batch));
-    if (last) parameters_.end_last_backward();
+    parameters_.end_backward();
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
     return {};

@@ -52,12 +52,24 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
   const int stage = plan.stage_of_rank(rank);
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
+  std::int64_t filled = 0;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(stage) && bucket.divides_gradients()) {
+      filled = std::max(filled, bucket.elements());
+    }
+  }
+  if (filled > 0) {
+    filled_ = at::zeros({filled}, at::TensorOptions().dtype(at::kFloat).device(device));
+  }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (!plan.buckets[b].is_of(stage)) continue;
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
     Flat& flat = flats_.back();
     const int state = variant_of(plan.training.optimizer).state_tensors;
     flat.owned = owned_elements(plan, plan.buckets[b], rank);
+    if (plan.buckets[b].divides_gradients()) {
+      flat.kept = at::zeros({flat.owned.size()}, flat.value.options());
+    }
     if (state >= 1) flat.first = at::zeros({flat.owned.size()}, flat.value.options());
     if (state >= 2) flat.second = at::zeros({flat.owned.size()}, flat.value.options());
   }
@@ -110,7 +122,8 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
   Flat flat;
   flat.bucket = index;
   flat.value = at::zeros({bucket.elements()}, options);
-  flat.gradient = at::zeros({bucket.elements()}, options);
+  flat.gradient = bucket.divides_gradients() ? filled_.narrow(0, 0, bucket.elements())
+                                             : at::zeros({bucket.elements()}, options);
   flats_.push_back(std::move(flat));
   std::int64_t offset = 0;
   for (const BucketMember& member : bucket.members) {
@@ -124,20 +137,24 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
       return invalid_input(fmt::format("parameter '{}' has {} elements, the plan says {}",
                                        member.parameter, initial.numel(), member.elements));
     }
-    add_member(found->second, flats_.size() - 1, offset, std::move(initial));
+    add_member(found->second, flats_.size() - 1, offset, std::move(initial),
+               !bucket.divides_gradients());
     offset += member.elements;
   }
   return {};
 }
 
 void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t offset,
-                                 at::Tensor initial) {
+                                 at::Tensor initial, bool accumulates) {
   const std::int64_t elements = initial.numel();
   Flat& f = flats_[flat];
   at::Tensor value = f.value.narrow(0, offset, elements).view(initial.sizes()).detach();
   value.copy_(initial);
   value.set_requires_grad(true);
-  const at::Tensor gradient = f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach();
+  // Autograd makes gradients that ranks divide in tensors of their own.
+  const at::Tensor gradient =
+      accumulates ? f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach()
+                  : at::Tensor();
   value.mutable_grad() = gradient;
   auto node = torch::autograd::impl::grad_accumulator(value);
   node->add_post_hook(std::make_unique<LambdaPostHook>(
@@ -145,7 +162,7 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
         gradient_ready(members_[member]);
         return outputs;
       }));
-  members_.push_back({value, gradient, flat});
+  members_.push_back({value, gradient, offset, flat});
   hooked_->nodes.push_back(std::move(node));
   values_.emplace(id, std::move(value));
   places_.emplace(id, Place{flat, offset, elements});
@@ -157,11 +174,14 @@ void StageParameters::set_state(TensorId state, const at::Tensor& value) {
 }
 
 void StageParameters::clear_gradients() {
+  for (Flat& flat : flats_) {
+    if (flat.kept.defined()) flat.kept.zero_();
+  }
   for (const Member& member : members_) {
-    if (member.gradient.is_cpu()) {
-      member.value.mutable_grad() = at::Tensor();
-    } else {
+    if (member.gradient.defined() && !member.gradient.is_cpu()) {
       member.gradient.zero_();
+    } else {
+      member.value.mutable_grad() = at::Tensor();
     }
   }
 }
@@ -173,18 +193,18 @@ void StageParameters::expect_gradients(const std::vector<TensorId>& tensors) {
   }
 }
 
-void StageParameters::begin_last_backward(GradientListener& listener) {
+void StageParameters::begin_backward(bool last, GradientListener& listener) {
   listener_ = &listener;
   for (Flat& flat : flats_) {
     flat.missing = flat.gradients;
-    flat.reported = false;
+    flat.reported = !last && !flat.kept.defined();
   }
 }
 
 // Puts the first gradient of a step in its place; autograd adds further ones to it there.
 void StageParameters::place(const Member& member) {
   at::Tensor& gradient = member.value.mutable_grad();
-  if (gradient.is_same(member.gradient)) return;
+  if (!member.gradient.defined() || gradient.is_same(member.gradient)) return;
   if (gradient.defined()) {
     member.gradient.copy_(gradient);
   } else {
@@ -196,17 +216,48 @@ void StageParameters::place(const Member& member) {
 void StageParameters::gradient_ready(const Member& member) {
   place(member);
   Flat& f = flats_[member.flat];
-  if (listener_ == nullptr || --f.missing > 0) return;
+  if (listener_ == nullptr || f.reported || --f.missing > 0) return;
   f.reported = true;
   listener_->bucket_ready(f.bucket);
 }
 
-void StageParameters::end_last_backward() {
+void StageParameters::end_backward() {
   for (const Member& member : members_) place(member);
   for (Flat& flat : flats_) {
     if (!flat.reported) listener_->bucket_ready(flat.bucket);
   }
   listener_ = nullptr;
+}
+
+Status StageParameters::fill(int bucket) {
+  const at::NoGradGuard no_grad;
+  const Flat* const flat = flat_of(bucket);
+  if (flat == nullptr || !flat->kept.defined()) {
+    return internal_error(fmt::format("gradients of bucket {} are not divided", bucket));
+  }
+  const auto index = static_cast<std::size_t>(flat - flats_.data());
+  for (const Member& member : members_) {
+    if (member.flat != index) continue;
+    at::Tensor& made = member.value.mutable_grad();
+    const at::Tensor into = flat->gradient.narrow(0, member.offset, member.value.numel());
+    if (made.defined()) {
+      into.view(made.sizes()).copy_(made);
+      made.reset();
+    } else {
+      into.zero_();
+    }
+  }
+  return {};
+}
+
+Status StageParameters::keep_part(int bucket) {
+  const at::NoGradGuard no_grad;
+  Flat* const flat = flat_of(bucket);
+  if (flat == nullptr || !flat->kept.defined()) {
+    return internal_error(fmt::format("gradients of bucket {} are not divided", bucket));
+  }
+  flat->kept.add_(flat->gradient.narrow(0, flat->owned.begin, flat->owned.size()));
+  return {};
 }
 
 void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
@@ -221,7 +272,8 @@ void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
     const auto owned = [&](const at::Tensor& all) {
       return all.narrow(0, flat.owned.begin, flat.owned.size());
     };
-    const UpdateTensors of{owned(flat.value), owned(flat.gradient), flat.first, flat.second};
+    const at::Tensor sums = flat.kept.defined() ? flat.kept : owned(flat.gradient);
+    const UpdateTensors of{owned(flat.value), sums, flat.first, flat.second};
     if (numbers_.defined()) {
       update_by(optimizer, numbers_, of);
     } else {

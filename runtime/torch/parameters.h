@@ -31,8 +31,9 @@ class StageParameters {
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
   /// member order. Their gradients lie in another buffer of the same layout. What the optimizer
   /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
-  /// remembers only the elements that `rank` owns. Errors: a bucket member is not among `tensors`,
-  /// or has another element count.
+  /// remembers only the elements that `rank` owns. Buckets of which ranks divide gradients have one
+  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Errors: a
+  /// bucket member is not among `tensors`, or has another element count.
   Status allocate(const Graph& graph, const Plan& plan, int rank,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
 
@@ -47,10 +48,14 @@ class StageParameters {
   /// Says that autograd goes back through operators that read `tensors` at a time of its own: a
   /// parameter gets as many gradients in a backward pass as there are such calls with it.
   void expect_gradients(const std::vector<TensorId>& tensors);
-  /// From now until `end_last_backward`, reports each bucket as soon as its last gradient is final.
-  void begin_last_backward(GradientListener& listener);
-  /// Reports the buckets that have a parameter without a gradient in this step.
-  void end_last_backward();
+  /// From now until `end_backward`, reports each bucket as soon as its last gradient is final. In a
+  /// pass that is not the step's `last`, that is only so of those whose gradients ranks divide.
+  void begin_backward(bool last, GradientListener& listener);
+  /// Reports the buckets that have a parameter without a gradient in this pass.
+  void end_backward();
+  /// See `Executor::fill_bucket`.
+  Status fill(int bucket);
+  Status keep_part(int bucket);
 
   /// Copies the numbers that depend on the step to the device, if it needs them there. Call it
   /// before `update` and before a replay of it. Needs: what the last call copied has been used.
@@ -87,18 +92,22 @@ class StageParameters {
     // Momentum, or Adam's moments, of the elements in `owned`; undefined: the optimizer has none.
     at::Tensor first, second;
     ElementRange owned;
-    int gradients = 0;  // of its parameters in a backward pass, counted by segment
-    int missing = 0;    // of those in the last backward pass, still to come
-    bool reported = false;
+    at::Tensor kept;  // sums of the elements in `owned`; undefined: `gradient` has the sums
+    int gradients = 0;     // of its parameters in a backward pass, counted by segment
+    int missing = 0;       // of those, still to come in the pass
+    bool reported = true;  // nothing of it is to be reported in the pass
   };
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
   const Flat* flat_of(int bucket) const;
   Flat* flat_of(int bucket) { return const_cast<Flat*>(std::as_const(*this).flat_of(bucket)); }
-  void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial);
+  /// `accumulates`: autograd adds to the bucket's buffer; otherwise it makes tensors of its own.
+  void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial,
+                  bool accumulates);
   struct Member {
     at::Tensor value;     // a leaf of autograd's graph
-    at::Tensor gradient;  // its place in the flat buffer
+    at::Tensor gradient;  // its place in the flat buffer; undefined: ranks divide gradients
+    std::int64_t offset = 0;  // in the bucket
     std::size_t flat = 0;
   };
   static void place(const Member& member);
@@ -120,6 +129,7 @@ class StageParameters {
   };
   std::uint64_t seed_ = 0;
   at::Tensor host_numbers_, numbers_;  // of an update; undefined: the host passes them
+  at::Tensor filled_;                  // gradients of the divided bucket that is summed
   std::vector<Flat> flats_;
   std::vector<Member> members_;
   std::unordered_map<TensorId, at::Tensor> values_;

@@ -41,6 +41,26 @@ std::string sections(const Plan& plan, std::string_view word) {
   return result;
 }
 
+TEST(Lower, ReplicasThatDivideTheirGradientsScatterThemAfterEachMicroBatch) {
+  const Plan plan = plan_of_strategy(strategies()[strategies().size() - 2].second);
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  const std::string program = section(plan, "program s1");
+  EXPECT_EQ(program.substr(program.find("  backward mb=2")),
+            "  backward mb=2 after=send_gradient:c0:0\n"
+            "  reduce_scatter b2 mb=2 after=gradients:b2:2\n"
+            "  reduce_scatter b3 mb=2 after=gradients:b3:2\n"
+            "  send_gradient c0 mb=2 after=backward:2\n"
+            "  forward mb=3 after=recv:c0:3\n"
+            "  backward mb=3 after=send_gradient:c0:1\n"
+            "  reduce_scatter b2 mb=3 after=gradients:b2:3\n"
+            "  reduce_scatter b3 mb=3 after=gradients:b3:3\n"
+            "  send_gradient c0 mb=3 after=backward:3\n"
+            "  update after=reduce_scatter:b3:3\n"
+            "  all_gather b2 after=update\n"
+            "  all_gather b3 after=update\n"
+            "  report after=backward:3\n");
+}
+
 TEST(Lower, ReplicasThatDivideTheirStateScatterUpdateAndGather) {
   const Plan plan = plan_of_strategy(strategies().back().second);
   EXPECT_EQ(sections(plan, "bucket"),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/memory.h"
 
+#include "codegen/lower.h"
 #include "ir/strategy/plan_against.h"
+#include "ir/strategy/state_parts.h"
 #include "tests/codegen/test_models.h"
 
 #include <agpcs/digest.h>
@@ -92,6 +94,7 @@ TEST(PeakMemory, OfDividedStateEachRankHasWhatItOwns) {
   Plan plan =
       plan_of(graph, two_hosts(), "micro-batches 1\nstage a/0=12 a/1=4 state=optimizer : *\n", 16);
   plan.buckets[0].parts = {150, 42};
+  plan.buckets[0].state = StateLevel::kOptimizer;
   const std::vector<MemoryUse> ranks = *peak_memory(plan, graph);
   EXPECT_EQ(ranks[0].optimizer, 150 * 8);
   EXPECT_EQ(ranks[1].optimizer, 42 * 8);
@@ -99,6 +102,62 @@ TEST(PeakMemory, OfDividedStateEachRankHasWhatItOwns) {
   plan.training.precision = Precision::kFp16;
   plan.buckets[0].type = DType::kFp16;
   EXPECT_EQ((*peak_memory(plan, graph))[1].optimizer, 42 * 12);  // and the copies in fp32
+}
+
+/// Rajbhandari et al. (SC 2020), section 5: with Adam in mixed precision, of a model with P
+/// parameters on N devices, 16P, 4P + 12P / N and 2P + 14P / N bytes.
+TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
+  constexpr int kLayers = 32;
+  constexpr std::int64_t kParameters = kLayers * 16 * 16, kDevices = 4;
+  std::string model = "input x [n,16]\n", stage = "stage a/0=4 a/1=4 b/0=4 b/1=4", buckets;
+  for (int i = 0; i < kLayers; ++i) model += "parameter w" + std::to_string(i) + " [16,16]\n";
+  for (int i = 0; i < kLayers; ++i) {
+    model += "h" + std::to_string(i) + " = MatMul(" +
+             (i == 0 ? std::string("x") : "h" + std::to_string(i - 1)) + ", w" +
+             std::to_string(i) + ") [n,16]\n";
+    buckets += "bucket 0 ring w" + std::to_string(kLayers - 1 - i) + "\n";
+  }
+  const std::string last = "h" + std::to_string(kLayers - 1);
+  const Graph graph =
+      graph_of(model + "l = ReduceSum(" + last + ") []\noutputs " + last + "\nloss l\n");
+  const Cluster cluster = cluster_of(
+      "kind k memory=16e9 bandwidth=900e9 fp32=15e12 fp16=30e12\nhost a k 2\nhost b k 2\n");
+  Training training = training_of(graph, 32);
+  training.precision = Precision::kFp16;
+  training.optimizer.kind = OptimizerKind::kAdam;
+  const auto state_of = [&](const std::string& level) {
+    const Strategy strategy = strategy_of(
+        "micro-batches 2\n" + stage + level + " : *\n" + buckets, graph, cluster);
+    const Plan plan = *lower(graph, cluster, training, strategy, MadeBy());
+    EXPECT_EQ(verify_plan_against(plan, graph, cluster).message(), "");
+    const std::vector<MemoryUse> ranks = *peak_memory(plan, graph);
+    for (const MemoryUse& use : ranks) EXPECT_EQ(use.total(), ranks[0].total());
+    return ranks[0].parameters + ranks[0].gradients + ranks[0].optimizer;
+  };
+  EXPECT_EQ(state_of(""), 16 * kParameters);
+  EXPECT_EQ(state_of(" state=optimizer"), 4 * kParameters + 12 * kParameters / kDevices);
+  constexpr std::int64_t kBucket = 2 * 16 * 16;  // the one that is summed
+  EXPECT_EQ(state_of(" state=gradients"),
+            2 * kParameters + 14 * kParameters / kDevices + kBucket);
+}
+
+/// A pass holds what it has made until a bucket is full, and that until it is summed.
+TEST(PeakMemory, OfDividedGradientsCountsWhatIsNotSummedYet) {
+  const FilledBucket one = [] {  // two gradients, of 30 and 10 bytes
+    FilledBucket bucket;
+    bucket.add(9, 30, 15);
+    bucket.add(7, 10, 5);
+    return bucket;
+  }();
+  FilledBucket two;
+  two.add(5, 8, 4);
+  const UnsummedGradients in_turn = unsummed_gradients(std::vector<FilledBucket>{one, two});
+  EXPECT_EQ(in_turn.summing, 60);
+  EXPECT_EQ(in_turn.filling, 30);  // while operator 7 makes the last 10
+  FilledBucket early;              // full before the first, and summed after it
+  early.add(8, 100, 0);
+  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, early}).filling, 130);
+  EXPECT_EQ(unsummed_gradients({}).summing, 0);
 }
 
 TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {

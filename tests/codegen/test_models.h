@@ -81,6 +81,10 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
       {"flows",
        "micro-batches 2\nstage a/0=3 a/1=3 b/0=1 b/1=1 : *\n"
        "bucket 0 flow:rings w3 w2\nbucket 0 flow:star w1\nbucket 0 ring w0\n"},
+      {"divided gradients",
+       "micro-batches 4\nstage a/0=3 a/1=1 state=gradients : h0..a1\n"
+       "stage b/0=2 b/1=2 state=gradients : *\n"
+       "bucket 0 ring w1\nbucket 0 tree w0\nbucket 1 ring w3\nbucket 1 ring w2\n"},
       {"divided state",
        "micro-batches 2\nstage a/0=5 a/1=3 state=optimizer : h0..a1\n"
        "stage b/0=6 b/1=2 state=optimizer : *\n"},

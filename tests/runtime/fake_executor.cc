@@ -55,6 +55,8 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
     momentum_.emplace_back(size, kNotYet);
+    sums_.emplace_back(bucket.divides_gradients() ? size : 0, 0.0);
+    filled_.resize(std::max(filled_.size(), sums_.back().size()));
     owned_.push_back(size == 0 ? ElementRange() : owned_elements(plan, bucket, rank));
     std::fill_n(momentum_.back().begin() + owned_.back().begin, owned_.back().size(), 0.0);
   }
@@ -68,6 +70,7 @@ Status FakeExecutor::begin_step(std::int64_t step) {
   told_sent.clear();
   clear_batch();
   for (auto& bucket : buckets_) std::fill(bucket.begin(), bucket.end(), 0.0);
+  for (auto& sum : sums_) std::fill(sum.begin(), sum.end(), 0.0);
   return {};
 }
 
@@ -176,7 +179,7 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
         buckets_[b][i] += static_cast<double>(i + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
       }
     }
-    if (last) listener.bucket_ready(static_cast<int>(b));
+    if (last || !sums_[b].empty()) listener.bucket_ready(static_cast<int>(b));
   }
   returned_[micro_batch] = true;
   return {};
@@ -186,7 +189,8 @@ Status FakeExecutor::update() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     for (auto i = static_cast<std::size_t>(owned_[b].begin);
          i < static_cast<std::size_t>(owned_[b].end); ++i) {
-      momentum_[b][i] = buckets_[b][i] + (remembers ? momentum_[b][i] : 0);
+      const double sum = (sums_[b].empty() ? buckets_ : sums_)[b][i];
+      momentum_[b][i] = sum + (remembers ? momentum_[b][i] : 0);
       parameters_[b][i] += momentum_[b][i];
     }
   }
@@ -240,9 +244,33 @@ Result<Buffer> FakeExecutor::gradient(int cut, const Transfer& transfer, int mic
   return rows(gradients_, cut, transfer, micro_batch, sending);
 }
 
+// The memory is that of the bucket that was filled last, and holds no number between a bucket that
+// was kept and the next that is filled: a sum that comes too early or too late is wrong.
+Status FakeExecutor::fill_bucket(int bucket) {
+  if (filling_ >= 0) return internal_error(fmt::format("bucket {} is not kept", filling_));
+  filling_ = bucket;
+  std::vector<double>& fresh = buckets_[static_cast<std::size_t>(bucket)];
+  std::copy(fresh.begin(), fresh.end(), filled_.begin());
+  std::fill(fresh.begin(), fresh.end(), 0.0);
+  return {};
+}
+
+Status FakeExecutor::keep_part(int bucket) {
+  if (filling_ != bucket) return internal_error(fmt::format("bucket {} is not filled", bucket));
+  filling_ = -1;
+  const auto b = static_cast<std::size_t>(bucket);
+  for (auto i = static_cast<std::size_t>(owned_[b].begin);
+       i < static_cast<std::size_t>(owned_[b].end); ++i) {
+    sums_[b][i] += filled_[i];
+  }
+  std::fill(filled_.begin(), filled_.end(), kNotYet);
+  return {};
+}
+
 Result<Buffer> FakeExecutor::bucket(int bucket) {
-  auto& values = buckets_[static_cast<std::size_t>(bucket)];
-  return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
+  const auto b = static_cast<std::size_t>(bucket);
+  double* const values = sums_[b].empty() ? buckets_[b].data() : filled_.data();
+  return Buffer{values, buckets_[b].size() * sizeof(double), DType::kFp64, false};
 }
 
 Result<Buffer> FakeExecutor::values(int bucket) {

@@ -40,6 +40,8 @@ class FakeExecutor : public Executor {
   void sent(const InstructionId& send) override;
   Result<Buffer> bucket(int bucket) override;
   Result<Buffer> values(int bucket) override;
+  Status fill_bucket(int bucket) override;
+  Status keep_part(int bucket) override;
   double loss() const override { return loss_; }
 
   /// The parameters, and the momentum of those that this rank owns if it `remembers`, by the bytes
@@ -87,6 +89,9 @@ class FakeExecutor : public Executor {
   std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
   std::map<int, bool> returned_;               // micro-batches whose backward is done
   std::vector<std::vector<double>> buckets_, parameters_;
+  std::vector<std::vector<double>> sums_;      // kept of buckets of which ranks divide gradients
+  std::vector<double> filled_;                 // the memory of the one that is summed
+  int filling_ = -1;                           // that bucket; -1: none
   std::vector<std::vector<double>> momentum_;  // no number where another rank owns the element
   std::vector<ElementRange> owned_;            // by bucket
   double loss_ = 0;

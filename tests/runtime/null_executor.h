@@ -39,6 +39,7 @@ class NullExecutor : public Executor {
       buckets_.emplace_back(
           ours ? static_cast<std::size_t>(bucket.elements()) * size_of(bucket.type) : 0);
       types_.push_back(bucket.type);
+      divides_.push_back(bucket.divides_gradients());
       if (ours) ours_.push_back(static_cast<int>(buckets_.size()) - 1);
     }
     return {};
@@ -46,8 +47,8 @@ class NullExecutor : public Executor {
   Status begin_step(std::int64_t /*step*/) override { return {}; }
   Status forward(int /*micro_batch*/) override { return {}; }
   Status backward(int /*micro_batch*/, bool last, GradientListener& listener) override {
-    if (last) {
-      for (const int bucket : ours_) listener.bucket_ready(bucket);
+    for (const int bucket : ours_) {
+      if (last || divides_[static_cast<std::size_t>(bucket)]) listener.bucket_ready(bucket);
     }
     return {};
   }
@@ -62,6 +63,9 @@ class NullExecutor : public Executor {
     auto& bytes = buckets_[static_cast<std::size_t>(bucket)];
     return Buffer{bytes.data(), bytes.size(), types_[static_cast<std::size_t>(bucket)], false};
   }
+  Result<Buffer> values(int bucket) override { return this->bucket(bucket); }
+  Status fill_bucket(int /*bucket*/) override { return {}; }
+  Status keep_part(int /*bucket*/) override { return {}; }
   double loss() const override { return 0; }
 
  private:
@@ -76,6 +80,7 @@ class NullExecutor : public Executor {
   std::vector<std::vector<std::size_t>> sizes_;  // by cut, tensor: bytes of a row
   std::vector<std::vector<char>> buckets_;
   std::vector<DType> types_;
+  std::vector<bool> divides_;  // by bucket: ranks divide its gradients
   std::vector<int> ours_;
 };
 

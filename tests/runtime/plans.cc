@@ -189,7 +189,7 @@ Plan make_plan(const TestPlan& spec) {
   }
   const Status status = verify_plan(plan);
   AGPCS_CHECK(status.ok(), "{}\n{}", status.message(), print_plan(plan));
-  return spec.weights.empty() ? plan : testing::sharded(std::move(plan), spec.weights);
+  return spec.weights.empty() ? plan : testing::sharded(std::move(plan), spec.weights, spec.level);
 }
 
 }  // namespace agpcs

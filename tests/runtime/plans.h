@@ -38,6 +38,7 @@ struct TestPlan {
   std::vector<int> in_flight = {};
   /// Given: the weights by which buckets divide their state (tests/support/shard_plan.h).
   std::vector<std::int64_t> weights = {};
+  StateLevel level = StateLevel::kOptimizer;  ///< what they divide
 };
 
 /// A verified plan in fp64 with two buckets a stage, and those that stages share.

@@ -313,7 +313,7 @@ class StrategyBuilder {
         continue;
       }
       if (device == "state") {
-        spec.divides_state = true;
+        spec.state = dividing_level_named(share).value_or(StateLevel::kOptimizer);
         continue;
       }
       spec.devices.push_back(cluster_.find_device(device));

@@ -35,34 +35,48 @@ inline std::vector<std::int64_t> parts_of(std::int64_t elements, std::size_t ran
 
 /// Makes a program sum the sharded buckets by reduce_scatter, and gather them after its update.
 inline void shard_program(const Plan& plan, Program& program) {
-  const auto sharded = [&](InstructionId& id) {
-    if (id.opcode != Opcode::kAllReduce) return false;
-    if (!plan.buckets[static_cast<std::size_t>(id.object)].is_sharded()) return false;
-    id.opcode = Opcode::kReduceScatter;
-    return true;
-  };
-  std::vector<Instruction> instructions, gathers;
+  std::vector<Instruction> instructions;
+  std::vector<InstructionId> gathers;
+  InstructionId last_sum;
   for (Instruction& instruction : program.instructions) {
-    for (InstructionId& before : instruction.after) sharded(before);
-    if (sharded(instruction.id)) {
-      const InstructionId gather = {Opcode::kAllGather, instruction.id.object, -1};
-      gathers.push_back({gather, {{Opcode::kUpdate, -1, -1}}});
+    InstructionId& id = instruction.id;
+    if (id.opcode == Opcode::kAllReduce) {
+      const PlanBucket& bucket = plan.buckets[static_cast<std::size_t>(id.object)];
+      if (bucket.is_sharded()) {
+        gathers.push_back({Opcode::kAllGather, id.object, -1});
+        id.opcode = Opcode::kReduceScatter;
+      }
+      if (bucket.divides_gradients()) continue;
     }
-    const bool updates = instruction.id.opcode == Opcode::kUpdate;
+    if (id.opcode == Opcode::kUpdate && last_sum.object >= 0) instruction.after = {last_sum};
+    const bool updates = id.opcode == Opcode::kUpdate;
+    const int returned = id.opcode == Opcode::kBackward ? id.micro_batch : -1;
+    if (sums_gradients(id.opcode)) last_sum = id;
     instructions.push_back(std::move(instruction));
-    if (updates) instructions.insert(instructions.end(), gathers.begin(), gathers.end());
+    for (int b = 0; b < static_cast<int>(plan.buckets.size()) && returned >= 0; ++b) {
+      const PlanBucket& bucket = plan.buckets[static_cast<std::size_t>(b)];
+      if (!bucket.is_of(program.stage) || !bucket.divides_gradients()) continue;
+      last_sum = {Opcode::kReduceScatter, b, returned};
+      instructions.push_back({last_sum, {{Opcode::kGradients, b, returned}}});
+    }
+    for (const InstructionId& gather : gathers) {
+      if (updates) instructions.push_back({gather, {{Opcode::kUpdate, -1, -1}}});
+    }
   }
   program.instructions = std::move(instructions);
 }
 
 /// Divides the state of every bucket that several ranks hold and that has no flow, by `weights`.
 /// Buckets begin at different places of `weights`, so that a rank owns much of one and little of
-/// another. Needs: `plan` is verified.
-inline Plan sharded(Plan plan, const std::vector<std::int64_t>& weights) {
+/// another. At StateLevel::kGradients, those of one stage divide their gradients, too. Needs: `plan`
+/// is verified.
+inline Plan sharded(Plan plan, const std::vector<std::int64_t>& weights,
+                    StateLevel level = StateLevel::kOptimizer) {
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     PlanBucket& bucket = plan.buckets[b];
     if (!is_reduced(plan, bucket) || bucket.flow >= 0) continue;
     bucket.parts = parts_of(bucket.elements(), ranks_of(plan, bucket).size(), weights, b);
+    bucket.state = bucket.is_shared() ? StateLevel::kOptimizer : level;
   }
   for (Program& program : plan.programs) shard_program(plan, program);
   std::vector<Expectation> expect;

@@ -74,7 +74,9 @@ std::vector<std::string> all_reduce_words() {
   return words;
 }
 
-std::vector<std::string> dimension_words() { return {"state", "schedules", "segments"}; }
+std::vector<std::string> dimension_words() {
+  return {"state", "gradients", "schedules", "segments"};
+}
 
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }
 

@@ -132,7 +132,10 @@ Json bucket_json(const Plan& plan, const PlanBucket& bucket) {
   }
   json["algorithm"] = algorithm_text(plan, bucket);
   json["type"] = name_of(bucket.type);
-  if (bucket.is_sharded()) json["parts"] = bucket.parts;
+  if (bucket.is_sharded()) {
+    json["state"] = name_of(bucket.state);
+    json["parts"] = bucket.parts;
+  }
   json["elements"] = bucket.elements();
   json["gradients"] = json_array(bucket.members, member_json);
   return json;

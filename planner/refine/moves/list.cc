@@ -311,10 +311,11 @@ class MoveLister {
   /// the way that it goes where state may not be divided, and never refuses what that would plan.
   void list_divisions() {
     if (std::none_of(s_.stages.begin(), s_.stages.end(),
-                     [](const StageSpec& spec) { return spec.divides_state; })) {
+                     [](const StageSpec& spec) { return spec.state != StateLevel::kWhole; })) {
       return;
     }
-    if (!may_divide_state(problem_)) return;
+    list_divided_gradients();
+    if (!may_divide(problem_, StateLevel::kOptimizer)) return;
     const std::int64_t state = state_bytes(problem_.training);
     constexpr double kLargePart = 0.25;
     const double other =
@@ -331,14 +332,32 @@ class MoveLister {
         least = std::min(least, problem_.cluster.kind_of(device).memory_bytes);
       }
       const double bytes = elements[at(s)] * (other + static_cast<double>(state));
-      if (!spec.divides_state && bytes < kLargePart * static_cast<double>(least)) continue;
-      ++(spec.divides_state ? dividing : others);
-      add(SetMemory{s, std::nullopt, !spec.divides_state});
-      add(SetMemory{s, other_than(spec.recompute), !spec.divides_state});
+      const bool divides = spec.state != StateLevel::kWhole;
+      if (!divides && bytes < kLargePart * static_cast<double>(least)) continue;
+      ++(divides ? dividing : others);
+      const StateLevel level = divides ? StateLevel::kWhole : StateLevel::kOptimizer;
+      add(SetMemory{s, std::nullopt, level});
+      add(SetMemory{s, other_than(spec.recompute), level});
     }
     if (dividing + others < 2) return;
-    if (dividing > 0) add(SetMemory{kAllStages, std::nullopt, false});
-    if (others > 0) add(SetMemory{kAllStages, std::nullopt, true});
+    if (dividing > 0) add(SetMemory{kAllStages, std::nullopt, StateLevel::kWhole});
+    if (others > 0) add(SetMemory{kAllStages, std::nullopt, StateLevel::kOptimizer});
+  }
+
+  /// Lists stages that divide some state and may divide their gradients, too, or no longer. As
+  /// above, only strategies of which a stage does have such moves.
+  void list_divided_gradients() {
+    const auto fills = [](const StageSpec& spec) { return spec.state == StateLevel::kGradients; };
+    if (std::none_of(s_.stages.begin(), s_.stages.end(), fills)) return;
+    const bool less = may_divide(problem_, StateLevel::kOptimizer);
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      if (spec.devices.size() < 2 || spec.state == StateLevel::kWhole) continue;
+      if (fills(spec) && !less) continue;
+      const StateLevel level = fills(spec) ? StateLevel::kOptimizer : StateLevel::kGradients;
+      add(SetMemory{s, std::nullopt, level});
+      add(SetMemory{s, other_than(spec.recompute), level});
+    }
   }
 
   /// Lists more micro-batches in flight where a stage waits for want of them, fewer where it has
@@ -411,7 +430,9 @@ class MoveLister {
         if (can_merge(grouped_.buckets[at(previous)], bucket)) {
           add(MergeBuckets{previous, b});
         }
-        add(SwapBuckets{previous, b});
+        // Divided gradients are summed in the order in which they are made.
+        const bool fills = s_.stages[at(bucket.stage)].state == StateLevel::kGradients;
+        if (!fills) add(SwapBuckets{previous, b});
       }
       previous = b;
       add_splits(b, static_cast<int>(bucket.parameters.size()));

@@ -199,7 +199,7 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   if (!changed) return changed;
   const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
     return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute &&
-           a.divides_state == b.divides_state && a.in_flight == b.in_flight;
+           a.state == b.state && a.in_flight == b.in_flight;
   };
   const bool same = changed->stage_of == strategy.stage_of &&
                     std::equal(changed->stages.begin(), changed->stages.end(),
@@ -263,7 +263,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   const StageSpec& from = strategy.stages[at(move.stage + 1)];
   for (const DeviceId device : from.devices) add_device(into.devices, device);
   if (!into.recompute) into.recompute = from.recompute;
-  into.divides_state = into.divides_state || from.divides_state;
+  into.state = std::max(into.state, from.state);
   if (!into.in_flight) into.in_flight = from.in_flight;
   changed.stages.erase(changed.stages.begin() + move.stage + 1);
   for (int& stage : changed.stage_of) stage -= stage > move.stage ? 1 : 0;

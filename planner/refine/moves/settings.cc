@@ -110,10 +110,12 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
     StageSpec& spec = changed.stages[s];
     spec.recompute = move.recompute.value_or(spec.recompute);
-    const bool divides = move.divides_state.value_or(spec.divides_state);
-    if (spec.devices.size() < 2 || divides == spec.divides_state) continue;
-    spec.divides_state = divides;
+    const StateLevel state = move.state.value_or(spec.state);
+    if (spec.devices.size() < 2 || state == spec.state) continue;
+    const bool groups = state == StateLevel::kGradients || spec.state == StateLevel::kGradients;
+    spec.state = state;
     forget_parts(changed, static_cast<int>(s));
+    if (groups) changed.buckets.clear();  // where gradients are divided, buckets are others
   }
   if (move.in_flight) {
     change_in_flight(*move.in_flight, move.stage, changed);

@@ -146,9 +146,10 @@ class MovePrinter {
     if (move.recompute) {
       text = fmt::format("{} the activations of {}", text_of(*move.recompute), stages);
     }
-    if (move.divides_state) {
-      text += fmt::format("{}{} the optimizer's state of {}", text.empty() ? "" : ", ",
-                          *move.divides_state ? "divide" : "keep", stages);
+    if (move.state) {
+      text += fmt::format("{}{} the optimizer's state{} of {}", text.empty() ? "" : ", ",
+                          *move.state == StateLevel::kWhole ? "keep" : "divide",
+                          *move.state == StateLevel::kGradients ? " and gradients" : "", stages);
     }
     if (move.in_flight) {
       const bool before = *move.in_flight == InFlight::kOneMoreAStage ||

@@ -74,7 +74,8 @@ class Executor {
   virtual Status forward(int micro_batch) = 0;
   /// Accumulates parameter gradients. With `last`, this is the step's last backward pass: it
   /// reports each bucket to `listener` exactly once, as soon as the bucket's last gradient is
-  /// final, in any order.
+  /// final, in any order. Buckets of which ranks divide gradients are reported by every pass, as
+  /// soon as the pass has made all of their gradients; see `fill_bucket`.
   virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
   /// Updates the stage's parameters from the reduced buckets (the optimizer's step). Of a sharded
   /// bucket, it updates only the elements that this rank owns (`owned_elements`): the others have
@@ -98,6 +99,18 @@ class Executor {
   /// sharded buckets alone: other ranks' elements are received in it. It is also called once before
   /// the first step. kUnavailable (the default): the executor cannot divide state.
   virtual Result<Buffer> values(int bucket);
+
+  /// `fill_bucket` and `keep_part` serve buckets of which ranks divide gradients
+  /// (`PlanBucket::divides_gradients`). Both come within a backward pass, from its call of
+  /// `bucket_ready`, or after it, once for each pass and bucket, in pairs: what one pair does has
+  /// ended before the next begins. There is also a pair for each bucket before the first step.
+  /// `fill_bucket` moves what the pass has made of the bucket's gradients to the memory that
+  /// `bucket` returns, which all such buckets may share. kUnavailable (the default): the executor
+  /// cannot divide gradients.
+  virtual Status fill_bucket(int bucket);
+  /// Adds the elements that this rank owns of that memory, which now holds sums over ranks, to what
+  /// it keeps of them in this step. `update` uses what is kept.
+  virtual Status keep_part(int bucket);
 
   /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose
   /// buckets are in an accelerator's memory; buckets in the host's memory are rounded by the

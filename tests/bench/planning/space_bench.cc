@@ -2,10 +2,12 @@
 // What each dimension of the space of plans is worth: models planned with all of them and without
 // one. Run it in the root of the repository.
 //
-//     space_bench state|schedules|segments                   all rows of a dimension
-//     space_bench state|schedules|segments MODEL CLUSTER     one row: state "gpt-1.3b" "v100x8"
+//     space_bench state|gradients|schedules|segments                   all rows of a dimension
+//     space_bench state|gradients|schedules|segments MODEL CLUSTER     one row: state "gpt-1.3b"
+//                                                                      "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
+// * gradients: the same; without it, state is still divided.
 // * schedules: slow links between stages and unequal stages.
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
@@ -198,9 +200,10 @@ constexpr Case kCases[] = {
 void print_row(const Case& of) {
   const Row whole = plan(of.model, of.cluster, {});
   ProblemOptions less;
-  (of.dimension == "state"       ? less.divide_state
-   : of.dimension == "schedules" ? less.choose_in_flight
-                                 : less.choose_segments) = false;
+  if (of.dimension == "state") less.most_divided = StateLevel::kWhole;
+  if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
+  if (of.dimension == "schedules") less.choose_in_flight = false;
+  if (of.dimension == "segments") less.choose_segments = false;
   const Row without = plan(of.model, of.cluster, less);
   const auto seconds = [](const Row& row) {
     return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
@@ -219,9 +222,10 @@ void print_row(const Case& of) {
 
 int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
-  const bool known = dimension == "state" || dimension == "schedules" || dimension == "segments";
+  const bool known = dimension == "state" || dimension == "gradients" ||
+                     dimension == "schedules" || dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
-    std::fputs("space_bench state|schedules|segments [MODEL CLUSTER]\n", stderr);
+    std::fputs("space_bench state|gradients|schedules|segments [MODEL CLUSTER]\n", stderr);
     return 2;
   }
   fmt::print(

@@ -47,7 +47,9 @@ std::string print_one(const BestKnown& one) {
     text += fmt::format("stage {} {} {} {}", fmt::join(stage.devices, ","),
                         fmt::join(stage.shares, ","), text_of(stage.recompute),
                         stage.odd == kNone ? "-" : std::to_string(stage.odd));
-    if (stage.divides_state) text += " state=optimizer";
+    if (stage.state != StateLevel::kWhole) {
+      text += fmt::format(" state={}", name_of(stage.state));
+    }
     if (stage.in_flight) text += fmt::format(" in-flight={}", *stage.in_flight);
     text += '\n';
   }
@@ -113,10 +115,12 @@ bool read_stage(std::istream& in, Strategy& strategy) {
     if (!device) return false;
     stage.odd = *device;
   }
-  constexpr std::string_view kInFlight = "in-flight=";
+  constexpr std::string_view kInFlight = "in-flight=", kState = "state=";
   for (std::string more; in >> more;) {
-    if (more == "state=optimizer") {
-      stage.divides_state = true;
+    if (more.rfind(kState, 0) == 0) {
+      const auto level = dividing_level_named(std::string_view(more).substr(kState.size()));
+      if (!level) return false;
+      stage.state = *level;
     } else if (more.rfind(kInFlight, 0) == 0) {
       stage.in_flight = number_in<std::int64_t>(std::string_view(more).substr(kInFlight.size()));
       if (!stage.in_flight) return false;

@@ -193,6 +193,44 @@ Graph tied_chain() {
   return graph;
 }
 
+/// Three operators, a bucket each; a sum takes longer than the backward of an operator. So a pass
+/// goes on at each bucket when the sum before it ends, and sums follow each other without a gap,
+/// from one micro-batch to the next.
+TEST(Simulator, ABackwardPassWaitsWithinForTheGradientsThatItHasMade) {
+  const std::string cluster =
+      kUnit + std::string("host a unit 2 bandwidth=1e6 latency=0 nic=1e6 nic-latency=0\n");
+  const std::string buckets = "bucket 0 ring w3\nbucket 0 ring w2\nbucket 0 ring w1\n";
+  const auto step = [&](const std::string& state) {
+    return Step(chain_of(3), cluster,
+                "micro-batches 2\nstage a/0=8 a/1=8 state=" + state + " : *\n" + buckets, 32);
+  };
+  const Step divided = step("gradients");
+  const OpSeconds op = divided.seconds(8);
+  const Estimate estimate = divided.simulate();
+  const auto scatter = [&](int bucket, int mb) {
+    return event_of(estimate, 0, {Opcode::kReduceScatter, bucket, mb});
+  };
+  ASSERT_GT(length(scatter(0, 0)), 2 * (op.forward + op.backward));
+  const TimelineEvent first = event_of(estimate, 0, backward(0));
+  EXPECT_NEAR(scatter(0, 0).start, first.start + op.backward, 1e-12);
+  EXPECT_NEAR(scatter(1, 0).start, scatter(0, 0).end, 1e-12);
+  EXPECT_NEAR(scatter(2, 0).start, scatter(1, 0).end, 1e-12);
+  // It makes the second bucket and waits for the first, then the third and waits for the second.
+  EXPECT_NEAR(first.end, scatter(1, 0).end, 1e-12);
+  const TimelineEvent second = event_of(estimate, 0, backward(1));
+  EXPECT_NEAR(second.start, first.end + op.forward, 1e-12);
+  EXPECT_NEAR(scatter(0, 1).start, scatter(2, 0).end, 1e-12);  // it has waited for that one
+  EXPECT_NEAR(second.end, scatter(1, 1).end, 1e-12);
+  const TimelineEvent update = event_of(estimate, 0, kUpdate);
+  EXPECT_NEAR(update.start, scatter(2, 1).end, 1e-12);
+  // A device computes as long as where all sums come last; what passes wait is no computing.
+  const double computing = 6 * (op.forward + op.backward) + length(update);
+  EXPECT_NEAR(estimate.devices[0].compute_seconds, computing, 1e-12);
+  // Two scatters and a gather, each of half a bucket, in place of an all-reduce: SGD keeps no state.
+  const Estimate whole = step("optimizer").simulate();
+  EXPECT_EQ(estimate.devices[0].bytes_sent - whole.devices[0].bytes_sent, 3 * 64 * 64 * 4 / 2);
+}
+
 TEST(Simulator, StagesThatShareAParameterSumItsGradientOverTheRanksOfBoth) {
   const std::string host = " unit 2 bandwidth=1e9 latency=3e-6\n";
   const Step step(tied_chain(), kUnit + ("host a" + host),

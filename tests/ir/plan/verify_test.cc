@@ -129,7 +129,69 @@ TEST(VerifyPlan, EachElementOfAShardedBucketHasOneOwner) {
             "    bucket b1 stage=s0 algorithm=ring type=fp32 state=all parts=96,48 gradients=2 "
             "elements=144\n"
             "                                                ^~~~~~~~~\n"
-            "  hint: state=optimizer, or no state= where every rank keeps all");
+            "  hint: state=optimizer, state=gradients, or no state= where every rank keeps all");
+}
+
+/// The sharded plan with divided gradients: b1 is summed after each of two micro-batches.
+std::string divided_gradients_text() {
+  std::string text = testing::sharded_plan_text();
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("state=optimizer", "state=gradients");
+  replace("  backward mb=0 after=recv_gradient:c0:0\n",
+          "  backward mb=0 after=recv_gradient:c0:0\n"
+          "  reduce_scatter b1 mb=0 after=gradients:b1:0\n");
+  replace("  reduce_scatter b1 after=gradients:b1:1\n",
+          "  reduce_scatter b1 mb=1 after=gradients:b1:1\n");
+  replace("  update after=reduce_scatter:b1\n", "  update after=reduce_scatter:b1:1\n");
+  return text;
+}
+
+std::string message_of_divided(std::string_view from, std::string_view to) {
+  std::string text = divided_gradients_text();
+  text.replace(text.find(from), from.size(), to);
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+
+TEST(VerifyPlan, RanksMayDivideGradients) {
+  const std::string text = divided_gradients_text();
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), text);
+  EXPECT_EQ(plan->buckets[1].state, StateLevel::kGradients);
+}
+
+TEST(VerifyPlan, DividedGradientsAreSummedOnceForEachMicroBatch) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(message_of_divided("  reduce_scatter b1 mb=0 after=gradients:b1:0\n", ""),
+              HasSubstr("program s0: 'reduce_scatter b1 mb=0' is missing\n"
+                        "  hint: stage s0 has 2 micro-batches, sends c0, reduces b1"));
+  EXPECT_THAT(message_of_divided("reduce_scatter b1 mb=1 after=gradients:b1:1",
+                                 "reduce_scatter b1 mb=0 after=gradients:b1:0"),
+              HasSubstr("'reduce_scatter b1 mb=0' appears twice"));
+  EXPECT_THAT(message_of_divided("reduce_scatter b1 mb=0 after=gradients:b1:0",
+                                 "reduce_scatter b1 after=gradients:b1:0"),
+              HasSubstr("'reduce_scatter b1' is not an instruction of this stage"));
+  EXPECT_THAT(message_of_divided("reduce_scatter b1 mb=0 after=gradients:b1:0",
+                                 "reduce_scatter b1 mb=0 after=backward:0"),
+              HasSubstr("'reduce_scatter b1 mb=0' does not wait for 'gradients:b1:0' alone"));
+  EXPECT_THAT(message_of_divided("  update after=reduce_scatter:b1:1\n",
+                                 "  update after=reduce_scatter:b1:0\n"),
+              HasSubstr("'update' may start before 'reduce_scatter b1 mb=1' has finished"));
+  EXPECT_THAT(message_of_divided("after=gradients:b1:1", "after=gradients:b1:0"),
+              HasSubstr("'reduce_scatter b1 mb=1' does not wait for 'gradients:b1:1' alone"));
+}
+
+TEST(VerifyPlan, ABucketThatStagesShareDividesNoGradients) {
+  EXPECT_EQ(message_of_divided("bucket b1 stage=s0 algorithm=ring type=fp32 state=gradients "
+                               "parts=96,48",
+                               "bucket b1 stage=s0 shared-with=s1 algorithm=ring type=fp32 "
+                               "state=gradients parts=96,24x2"),
+            "m.plan: error: bucket b1 of stages s0 and s1 divides its gradients\n"
+            "  hint: stages that share a bucket sum it once, after their last backward passes: "
+            "state=optimizer, or no state=");
 }
 
 TEST(VerifyPlan, AShardedBucketIsScatteredThenUpdatedThenGathered) {

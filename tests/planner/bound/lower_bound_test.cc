@@ -136,7 +136,9 @@ TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {
     Evaluator evaluator(problem);
     for (int j = 0; j < 60; ++j) {
       Strategy strategy = random_strategy(rng, problem);
-      for (StageSpec& spec : strategy.stages) spec.divides_state = rng.below(4) != 0;
+      for (StageSpec& spec : strategy.stages) {
+        spec.state = static_cast<StateLevel>(rng.below(4) % 3);
+      }
       const double seconds = evaluator.evaluate(strategy).step_seconds;
       if (strategy.stages.size() == 1) {
         tightest = std::min(tightest, seconds / bound.one_stage.seconds);

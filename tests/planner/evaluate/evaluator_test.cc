@@ -221,7 +221,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
   for (int i = 0; i < 60 && !HasFailure(); ++i) {
     Strategy strategy = random_strategy(rng, problem);
     for (StageSpec& spec : strategy.stages) {
-      spec.divides_state = rng.below(3) != 0;
+      spec.state = static_cast<StateLevel>(rng.below(3));
       divided += divides_state(spec, training) ? 1 : 0;
     }
     const Score score = evaluator.evaluate(strategy);

@@ -87,7 +87,7 @@ TEST(StrategyOfPlan, LosesPartsWithTheDevicesThatOwnThem) {
   };
   EXPECT_TRUE(after(SetMemory{0, kWholeStage}));
   EXPECT_TRUE(after(SetMicroBatches{4, true}));
-  EXPECT_FALSE(after(SetMemory{0, std::nullopt, false}));
+  EXPECT_FALSE(after(SetMemory{0, std::nullopt, StateLevel::kWhole}));
   const DeviceId first = back.stages[0].devices[0], second = back.stages[0].devices[1];
   EXPECT_FALSE(after(MoveSamples{0, first, second, 4}));  // the first has no sample any more
 }

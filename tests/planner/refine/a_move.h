@@ -38,7 +38,8 @@ class AMove : public ::testing::Test {
                 std::to_string(spec.shares[i]);
       }
       if (spec.recompute) text += " " + print_recomputation(spec.recompute);
-      if (spec.divides_state) text += " state=optimizer";
+      if (spec.state != StateLevel::kWhole)
+        text += " state=" + std::string(agpcs::name_of(spec.state));
       if (spec.in_flight) text += " in-flight=" + std::to_string(*spec.in_flight);
       text += " :";
       const auto& stages = strategy.stage_of;

@@ -81,7 +81,8 @@ TEST_F(AMove, ThatCutsAnewKeepsWhatStagesKeep) {
     const auto changed = moves_.apply(start, start, move);
     if (!changed) continue;  // equal shares are equal already
     for (const StageSpec& spec : changed->stages) {
-      EXPECT_TRUE(spec.divides_state && spec.recompute) << print_move(move, problem_->cluster);
+      EXPECT_TRUE(spec.state == StateLevel::kOptimizer && spec.recompute)
+          << print_move(move, problem_->cluster);
     }
   }
 }
@@ -158,12 +159,12 @@ TEST_F(AMove, ChangesTheSegmentsOfStagesThatRecompute) {
 }
 
 TEST_F(AMove, DividesTheStateOfStagesOfSeveralDevices) {
-  EXPECT_EQ(after(kTwoStages, SetMemory{0, std::nullopt, true}),
+  EXPECT_EQ(after(kTwoStages, SetMemory{0, std::nullopt, StateLevel::kOptimizer}),
             "stage a/0=2000 a/1=2000 state=optimizer : h0..h1\n"
             "stage b/0=4000 : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, SetMemory{1, std::nullopt, true}), "impossible");
+  EXPECT_EQ(after(kTwoStages, SetMemory{1, std::nullopt, StateLevel::kOptimizer}), "impossible");
 }
 
 }  // namespace

@@ -340,8 +340,11 @@ TEST(PrintMove, SaysEveryMoveInWords) {
   EXPECT_EQ(text(SetMemory{kAllStages, Recomputation{}}), "keep the activations of all stages");
   EXPECT_EQ(text(SetMemory{2, Recomputation{8, 3}}),
             "recompute 5 of 8 segments of the activations of s2");
-  EXPECT_EQ(text(SetMemory{1, std::nullopt, true}), "divide the optimizer's state of s1");
-  EXPECT_EQ(text(SetMemory{1, Recomputation{}, false}),
+  EXPECT_EQ(text(SetMemory{1, std::nullopt, StateLevel::kOptimizer}),
+            "divide the optimizer's state of s1");
+  EXPECT_EQ(text(SetMemory{1, kWholeStage, StateLevel::kGradients}),
+            "recompute the activations of s1, divide the optimizer's state and gradients of s1");
+  EXPECT_EQ(text(SetMemory{1, Recomputation{}, StateLevel::kWhole}),
             "keep the activations of s1, keep the optimizer's state of s1");
   EXPECT_EQ(text(Recut{GroupOrder::kKept, CutRule::kBySpeed}), "cut anew by speed");
   EXPECT_EQ(text(Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),

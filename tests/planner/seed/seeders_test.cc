@@ -227,7 +227,7 @@ std::unique_ptr<const Problem> with_large_state(bool divide_state) {
   training.batch = 48;
   training.optimizer.kind = OptimizerKind::kAdam;
   ProblemOptions options;
-  options.divide_state = divide_state;
+  if (!divide_state) options.most_divided = StateLevel::kWhole;
   auto problem = Problem::make(chain(8, 1024), fast_and_slow("105e6"), training, options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return *std::move(problem);
@@ -239,7 +239,7 @@ TEST(FitMemory, DividesTheOptimizersStateAmongDevices) {
   Strategy strategy = on_all(*problem);
   EXPECT_GT(evaluator.lacking(strategy), 0);
   ASSERT_TRUE(fit_memory(*problem, evaluator, strategy));
-  EXPECT_TRUE(strategy.stages[0].divides_state);
+  EXPECT_EQ(strategy.stages[0].state, StateLevel::kOptimizer);
   EXPECT_FALSE(strategy.stages[0].recompute);
   EXPECT_LE(evaluator.lacking(strategy), 0);
   const auto evaluated = evaluate(*problem, strategy, MadeBy());
@@ -256,7 +256,7 @@ TEST(FitMemory, KeepsStateWholeWhereItMayNotDivideIt) {
   Evaluator evaluator(*problem);
   Strategy strategy = on_all(*problem);
   EXPECT_FALSE(fit_memory(*problem, evaluator, strategy));
-  EXPECT_FALSE(strategy.stages[0].divides_state);
+  EXPECT_EQ(strategy.stages[0].state, StateLevel::kWhole);
 }
 
 /// Four layers, one a stage, on equal devices of `memory` bytes.

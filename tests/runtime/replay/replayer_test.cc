@@ -240,6 +240,75 @@ TEST_P(ReplayerOver, DividedStateInStepsOfSeveralBatches) {
                               2);
 }
 
+/// The buckets of a stage share the memory in which they are summed, so a sum that begins before
+/// the one before it is kept, or is kept twice or not at all, changes the result.
+TEST_P(ReplayerOver, EachRankSumsItsPartOfDividedGradientsAfterEachMicroBatch) {
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+    expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
+                                 .cuts = {},
+                                 .micro_batches = 3,
+                                 .algorithm = algorithm,
+                                 .elements = {12, 7},
+                                 .weights = {5, 3, 4},
+                                 .level = StateLevel::kGradients});
+  }
+  expect_equal_to_one_process({.shares = {{1, 2, 1}},
+                               .cuts = {},
+                               .elements = {6, 1},
+                               .weights = {0, 1, 0},
+                               .level = StateLevel::kGradients});
+}
+
+TEST_P(ReplayerOver, DividedGradientsInPipelinesWithSharedBuckets) {
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
+    expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
+                                 .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                                 .micro_batches = 5,
+                                 .schedule = schedule,
+                                 .elements = {9, 2},
+                                 .smaller = 2,
+                                 .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
+                                 .weights = {2, 0, 3, 1},
+                                 .level = StateLevel::kGradients});
+  }
+}
+
+TEST_P(ReplayerOver, DividedGradientsInStepsOfSeveralBatches) {
+  expect_equal_to_one_process({.shares = {{2, 2}, {1, 2, 1}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 4,
+                               .weights = {3, 1},
+                               .level = StateLevel::kGradients},
+                              2);
+}
+
+/// A backward pass waits within for the sum of one bucket when it has filled the next. The sum of a
+/// shared bucket waits for the first stage, and that for this pass: between the two, all would wait.
+TEST(DividedGradients, NoSumForWhichOtherStagesDoMoreComesBetweenThem) {
+  Plan plan = make_plan({.shares = {{2, 2}, {1, 3}},
+                         .cuts = {{0, 1, {"a"}}},
+                         .micro_batches = 2,
+                         .shared = {{0, 1}},
+                         .weights = {1, 3},
+                         .level = StateLevel::kGradients});
+  ASSERT_EQ(verify_plan(plan).message(), "");
+  std::vector<Instruction>& program = plan.programs[1].instructions;
+  const auto of = [&](int micro_batch) {
+    return std::find_if(program.begin(), program.end(), [&](const Instruction& instruction) {
+      return instruction.id.opcode == Opcode::kReduceScatter &&
+             instruction.id.micro_batch == micro_batch;
+    });
+  };
+  const auto first = of(1), shared = of(-1);
+  ASSERT_TRUE(first < shared && shared != program.end());
+  const InstructionId last = {Opcode::kReduceScatter, first->id.object + 1, 1};
+  std::rotate(first, shared, shared + 1);
+  for (Instruction& instruction : program) {
+    if (instruction.id.opcode == Opcode::kUpdate) instruction.after = {last};
+  }
+  EXPECT_THAT(verify_plan(plan).message(), HasSubstr("the ranks would wait for each other forever"));
+}
+
 // Collects what each rank says when a step fails.
 std::vector<Status> failures_of(const WorldKind& world, const Plan& plan, int failing_rank,
                                 const std::function<Status(const char*, int)>& trouble,
@@ -300,6 +369,25 @@ TEST_P(ReplayerOver, ARankThatComputesForTooLongIsNamedByTheOneThatWaits) {
   EXPECT_EQ(said[1].message(),
             "rank 1 (host0/1): recv c0 mb=1: recv from rank 0, 96 bytes: timed out after 1000 ms");
   EXPECT_THAT(said[0].message(), HasSubstr("rank 1 (host0/1): recv c0 mb=1"));
+}
+
+TEST_P(ReplayerOver, AnExecutorThatCannotDivideGradientsIsRefusedBeforeTheFirstStep) {
+  struct Whole : FakeExecutor {
+    Status fill_bucket(int bucket) override { return Executor::fill_bucket(bucket); }
+  };
+  const Plan plan = make_plan({.shares = {{3, 1}},
+                               .cuts = {},
+                               .micro_batches = 2,
+                               .weights = {1},
+                               .level = StateLevel::kGradients});
+  GetParam().run(plan.rank_count(), [&](Transport& transport) {
+    Whole executor;
+    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+    ASSERT_FALSE(replayer.ok());
+    EXPECT_THAT(replayer.status().message(),
+                HasSubstr("divides its gradients among ranks, and the executor cannot sum them "
+                          "after each micro-batch\n  hint: a plan made with --without gradients"));
+  });
 }
 
 TEST_P(ReplayerOver, AnExecutorThatCannotDivideStateIsRefusedBeforeTheFirstStep) {

@@ -6,7 +6,6 @@ import io
 import itertools
 import multiprocessing
 import pathlib
-import re
 import sys
 import tempfile
 import traceback
@@ -180,24 +179,52 @@ def wrapped(module, plan=None, hook=None, **options):
     return ddp, state
 
 
-def divided(plan, *weights):
-    """The plan with the optimizer's state of all buckets that several ranks hold divided by these weights of its ranks."""
-    lines = plan.text.splitlines()
+def divided(plan, *weights, level="optimizer"):
+    """The plan with the optimizer's state of all buckets that several ranks hold divided by these weights of its ranks; with
+    `level` "gradients" also the gradients of those of one stage, which are summed after each micro-batch."""
+    heads, each = {}, [group.name for group in plan.groups if level == "gradients" and not group.shared_with and len(group.ranks) > 1]
     for group in plan.groups:
         if len(group.ranks) == 1:
             continue
         own = [weights[rank] for rank in group.ranks]
         parts = [sum(group.elements) * weight // sum(own) for weight in own]
         parts[own.index(max(own))] += sum(group.elements) - sum(parts)
-        name, runs = group.name, [(part, len(list(same))) for part, same in itertools.groupby(parts)]
+        runs = [(part, len(list(same))) for part, same in itertools.groupby(parts)]
         said = ",".join(f"{part}x{count}" if count > 1 else str(part) for part, count in runs)
-        lines = [line.replace(" gradients=", f" state=optimizer parts={said} gradients=")
-                 if line.startswith(f"bucket {name} ") else re.sub(rf"\ball_reduce([ :]){name}\b", rf"reduce_scatter\1{name}", line)
-                 for line in lines]
-    text, scattered = [], []  # what the program scatters
+        heads[group.name] = f" state={'gradients' if group.name in each else 'optimizer'} parts={said} gradients="
+    text, program = [], None
+    for line in [*plan.text.splitlines(), ""]:
+        if program is not None and not line.startswith(" "):
+            text += _sharded_program(program, heads, each)
+            program = None
+        if line.startswith("program "):
+            program = []
+        name = line.split()[1] if line.startswith("bucket ") else None
+        (text if program is None else program).append(line.replace(" gradients=", heads[name]) if name in heads else line)
+    return agpcs.Plan("\n".join(text), made_from=plan._made_from)
+
+
+def _sharded_program(lines, heads, each):
+    summed = [line.split()[1] for line in lines if line.startswith("  all_reduce ")]
+    text, last = [], None
     for line in lines:
-        scattered = [] if line.startswith("program ") else scattered + re.findall("^  reduce_scatter (b[0-9]+)", line)
+        what, *of = line.split()
+        if what == "all_reduce" and of[0] in each:
+            continue
+        if what == "all_reduce":
+            last = f"all_reduce:{of[0]}"
+            if of[0] in heads:
+                line, last = line.replace("all_reduce", "reduce_scatter"), f"reduce_scatter:{of[0]}"
+        if what == "update" and last is not None:
+            line = f"  update after={last}"
         text.append(line)
-        if line.startswith("  update"):
-            text += [f"  all_gather {name} after=update" for name in scattered]
-    return agpcs.Plan("\n".join(text) + "\n", made_from=plan._made_from)
+        if what == "backward":
+            k = of[0].partition("=")[2]
+            for name in summed:
+                if name in each:
+                    text.append(f"  reduce_scatter {name} mb={k} after=gradients:{name}:{k}")
+                    last = f"reduce_scatter:{name}:{k}"
+        if what == "update":
+            gathers = [name for name in summed if name in each] + [name for name in summed if name in heads and name not in each]
+            text += [f"  all_gather {name} after=update" for name in sorted(gathers, key=summed.index)]
+    return text

@@ -142,11 +142,13 @@ TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
          {Division{"uneven", {{2, 1, 1}}, {5, 3, 4}}, Division{"one owner", {{2, 2}}, {0, 1}},
           Division{"pipeline", {{3, 1}, {2, 2}}, {1, 4, 0}}}) {
       const Plan whole = testing::plan_with(graph, training, division.shares, 2);
-      const Plan divided = testing::sharded(whole, division.weights);
-      Trained got = testing::train(graph, divided, kSteps, seeded());
-      without_noise(got);
-      SCOPED_TRACE(std::string(optimization.name) + ", " + division.name);
-      testing::expect_equal_training(got, want, kTolerance);
+      for (const StateLevel level : kDividingLevels) {
+        const Plan divided = testing::sharded(whole, division.weights, level);
+        Trained got = testing::train(graph, divided, kSteps, seeded());
+        without_noise(got);
+        SCOPED_TRACE(fmt::format("{}, {}, {}", optimization.name, division.name, name_of(level)));
+        testing::expect_equal_training(got, want, kTolerance);
+      }
     }
   }
 }
@@ -162,6 +164,9 @@ TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
       const auto trained = [&] {
         Plan plan = testing::plan_with(graph, training, shares, 2);
         if (shares.size() == 2) plan = testing::sharded(std::move(plan), {1, 3});
+        if (shares[0].size() == 4) {
+          plan = testing::sharded(std::move(plan), {1, 2}, StateLevel::kGradients);
+        }
         return testing::train(graph, plan, kSteps, seeded(), testing::Check::kParameters);
       };
       const Trained want = trained();

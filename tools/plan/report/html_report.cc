@@ -118,11 +118,11 @@ Json stage_rows(const ReportInput& input) {
     const StageEstimate& times = input.step.estimate.stages[s];
     std::int64_t operators = 0, parameters = 0;
     for (const PlanStage::Run& run : stage.operators) operators += run.count;
-    bool divides = false;
+    StateLevel divides = StateLevel::kWhole;
     for (const PlanBucket& bucket : plan.buckets) {
       if (!bucket.is_of(static_cast<int>(s))) continue;
       parameters += bucket.elements();
-      divides = divides || bucket.is_sharded();
+      divides = std::max(divides, bucket.state);
     }
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
@@ -137,7 +137,9 @@ Json stage_rows(const ReportInput& input) {
                     {"operators", operators},
                     {"parameters", elements_text(parameters)},
                     {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
-                    {"state", divides ? "divided" : "whole"},
+                    {"state", divides == StateLevel::kWhole       ? "whole"
+                              : divides == StateLevel::kOptimizer ? "divided"
+                                                                  : "divided, with gradients"},
                     {"in_flight", in_flight},
                     {"forward", figure(times.forward_seconds, "s")},
                     {"backward", figure(times.backward_seconds, "s")}});

@@ -48,6 +48,7 @@ class Group:
     algorithm: str
     shared_with: tuple[str, ...] = ()  #: other stages that read the parameters; `ranks` are those of all
     parts: tuple[int, ...] = ()  #: elements whose optimizer state each of `ranks` keeps; empty: each keeps all
+    state: str | None = None  #: what `ranks` divide: "optimizer", or "gradients", too; None: nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +213,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
     `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
+    "gradients", so that none divide gradients, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook; "segments", so that
     stages recompute all or nothing.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
@@ -307,9 +309,9 @@ def _groups(data, stages):
     order = {}
     for program in data["programs"]:
         for instruction in program["instructions"]:
-            what, _, bucket = instruction["instruction"].partition(":")
+            what, *of = instruction["instruction"].split(":")
             if what in ("all_reduce", "reduce_scatter"):
-                order[bucket] = len(order)
+                order.setdefault(of[0], len(order))
     groups = []
     for bucket in sorted(data["buckets"], key=lambda bucket: order.get(bucket["name"], len(order))):
         shared_with = tuple(bucket.get("shared_with", ()))
@@ -317,7 +319,7 @@ def _groups(data, stages):
         groups.append(Group(bucket["name"], bucket["stage"], tuple(ranks),
                             tuple(g["parameter"] for g in bucket["gradients"]),
                             tuple(g["elements"] for g in bucket["gradients"]), bucket["type"], bucket["algorithm"],
-                            shared_with, tuple(bucket.get("parts", ()))))
+                            shared_with, tuple(bucket.get("parts", ())), bucket.get("state")))
     return tuple(groups)
 
 

@@ -48,6 +48,16 @@ std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tr
 /// Returns the member of `kAllReduces` with that name.
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
+/// What of a bucket its ranks divide, so that each has only the part that it owns: nothing, what
+/// the optimizer remembers, or that and the sums of gradients (the first two stages of ZeRO).
+enum class StateLevel : std::uint8_t { kWhole, kOptimizer, kGradients };
+/// The levels that divide something.
+inline constexpr std::array<StateLevel, 2> kDividingLevels = {StateLevel::kOptimizer,
+                                                              StateLevel::kGradients};
+std::string_view name_of(StateLevel level);  ///< "whole", "optimizer", "gradients"
+/// Returns the member of `kDividingLevels` with that name.
+std::optional<StateLevel> dividing_level_named(std::string_view name);
+
 /// The order of forward and backward passes in a pipeline: `k1F1B` is PipeDream-flush's 1F1B;
 /// `kGPipe` runs all forward passes first.
 enum class Schedule : std::uint8_t { k1F1B, kGPipe };

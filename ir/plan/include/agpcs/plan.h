@@ -168,6 +168,12 @@ struct BucketMember {
 /// gets the sum of its own part of the gradients, updates this part of the parameters, and gets the
 /// other parts from their owners. The optimizer treats each element by itself, so any parts train
 /// the same model (ZeRO's first stage: Rajbhandari et al., SC 2020; here parts may differ).
+///
+/// With StateLevel::kGradients, its ranks divide the sums of gradients, too (ZeRO's second stage).
+/// After each micro-batch, every rank gets the sum of its part of that micro-batch's gradients, and
+/// adds it to what it keeps. A backward pass fills one such bucket while the one before it is
+/// summed: where a bucket has its last gradient, the pass goes on when the reduce_scatter before
+/// its own has ended. Such a bucket is of one stage.
 struct PlanBucket {
   std::string name;                        ///< "b0", ...
   int stage = 0;                           ///< the first of its stages
@@ -179,8 +185,10 @@ struct PlanBucket {
   /// By rank of its stages, ascending: the elements that it owns, 0 or more, in this order in the
   /// buffer. Empty: every rank keeps the state of all elements.
   std::vector<std::int64_t> parts = {};
+  StateLevel state = StateLevel::kWhole;  ///< what `parts` divide
   bool is_shared() const { return !shared_with.empty(); }
-  bool is_sharded() const { return !parts.empty(); }
+  bool is_sharded() const { return state != StateLevel::kWhole; }
+  bool divides_gradients() const { return state == StateLevel::kGradients; }
   bool is_of(int of_stage) const;
   std::int64_t elements() const;
   std::int64_t bytes() const;  ///< bytes in memory, in `type`
@@ -198,12 +206,13 @@ enum class Opcode : std::uint8_t {
   kSendGradient,  ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
   kAllReduce,      ///< sums bucket `object` over the ranks of its stages
-  kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone
+  kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
+                   ///< the gradients of a micro-batch where ranks divide them, else all
   kAllGather,      ///< brings the updated parameters of sharded bucket `object` to all its ranks
   kUpdate,         ///< optimizer step on all parameters of the stage that this rank owns
   kReport,         ///< sums the loss over all ranks of the plan
   kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
-               ///< its last gradient
+               ///< its last gradient; of the step's last backward, or any where ranks divide them
 };
 std::string_view name_of(Opcode opcode);
 
@@ -336,7 +345,8 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file);
 /// - names resolve, shares cover each micro-batch, and flows sum (`verify_flow`);
 /// - every send has its recv, and the ranks of a group issue its collectives in one order;
 /// - no ranks wait for each other in a cycle, even when a transfer waits for both ends;
-/// - every gradient is reduced exactly once, after its last backward and before its update;
+/// - every gradient is reduced exactly once, after its last backward and before its update; where
+///   ranks divide gradients, those of every micro-batch once;
 /// - no instruction is missing, duplicated, or runs before its inputs exist.
 /// Errors (kInvalidInput) name stage and instruction, and list as many faults as were found.
 Status verify_plan(const Plan& plan);

@@ -357,10 +357,12 @@ class Switch(unittest.TestCase):
 
     def test_of_divided_state(self):
         plain = plan_of(Mlp, THREE, 1, all_reduce="ring")
-        plans = [divided(plain, 5, 3, 0), divided(plain, 1, 0, 2), plain, divided(plain, 0, 1, 0)]
+        plans = [divided(plain, 5, 3, 0), divided(plain, 1, 0, 2), divided(plain, 2, 1, 3, level="gradients"), plain,
+                 divided(plain, 0, 1, 0)]
         self.check(Mlp, plans, adamw, max_norm=0.5)
         stages = plan_of(TiedHead, TWO_BY_TWO, all_reduce="ring")
-        self.check(TiedHead, [divided(stages, 3, 1, 0, 2), plan_of(TiedHead, FOUR, 5), divided(stages, 1, 1, 1, 1)], sgd, max_norm=0.5)
+        self.check(TiedHead, [divided(stages, 3, 1, 0, 2), divided(stages, 1, 3, 2, 0, level="gradients"), plan_of(TiedHead, FOUR, 5),
+                              divided(stages, 1, 1, 1, 1)], sgd, max_norm=0.5)
 
     def test_checkpoints_of_divided_state_are_those_of_whole_state(self):
         plain = plan_of(Mlp, THREE, 1, all_reduce="ring")

@@ -118,6 +118,7 @@ class Traces(unittest.TestCase):
 
     def test_of_divided_state(self):
         self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1), FOUR)
+        self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1, level="gradients"), FOUR)
 
     def test_of_skips_and_of_shared_parameters(self):
         self.compare(UNet, FOUR, TWO_BY_TWO)

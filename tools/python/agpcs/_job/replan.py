@@ -171,7 +171,9 @@ class Replanning:
         """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
         that is not known: one whose ranks do not divide state may have been made so that they do not."""
         divides = any(group.parts for group in self._running.groups)
-        known = (() if divides else ("state",)) if self._running.without is None else self._running.without
+        fills = any(group.state == "gradients" for group in self._running.groups)
+        unknown = () if fills else ("gradients",) if divides else ("state",)
+        known = unknown if self._running.without is None else self._running.without
         return known if self.may_divide else tuple({*known, "state"})
 
     def _better(self, search):

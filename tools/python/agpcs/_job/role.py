@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import owned_of, slices_of
-from agpcs._job.step import Bucket, ShardedBucket
+from agpcs._job.step import Bucket, ScatteredBucket, ShardedBucket
 from agpcs._torch_groups import WIRE_TYPES
 
 
@@ -74,7 +74,8 @@ class Role:
             parameters = [model.get_parameter(name) for name in group.parameters]
             ranks = self.sums.get(group.ranks, self.replicas)
             if group.parts and len(group.ranks) > 1:
-                return ShardedBucket(group, parameters, ranks, wire_type, self.owned, self.slices)
+                kind = ScatteredBucket if group.state == "gradients" else ShardedBucket
+                return kind(group, parameters, ranks, wire_type, self.owned, self.slices)
             return Bucket(group.name, parameters, ranks, wire_type, bool(group.shared_with))
 
         return [made(group) for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]

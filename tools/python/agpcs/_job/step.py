@@ -4,6 +4,7 @@
 A line waits for what the plan says that it waits for (`after`), and computes or begins a message. Sends, receives and
 collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
 All-reduces and reduce-scatters begin during the last backward pass, when their gradients are there, in the plan's order.
+Where ranks divide gradients, their reduce-scatters begin during every backward pass, each when the one before it has ended.
 """
 
 from __future__ import annotations
@@ -116,6 +117,47 @@ class ShardedBucket(Bucket):
         return _Gathering(self.parameters, self._parts, self._group)
 
 
+class ScatteredBucket(ShardedBucket):
+    """A ShardedBucket whose gradients are summed after each micro-batch: each rank keeps the sums of its own part alone."""
+
+    def clear(self):
+        """Forgets the sums of the step before."""
+        for _, own, _, _ in self._owned:
+            own.grad = None
+
+    def begin(self):
+        """Begins to reduce what a backward pass has made, and gives it up. Returns the works of it."""
+        if all(parameter.grad is None for parameter in self.parameters):
+            return []
+        self._flat = self._travelling(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
+        for parameter in self.parameters:
+            parameter.grad = None
+        self._works = [dist.reduce(self._flat[begin:end], rank, group=self._group, async_op=True)
+                       for rank, begin, end in self._parts]
+        return list(self._works)
+
+    def wait(self):
+        for work in self._works:
+            work.wait()
+        if self._works:
+            for _, own, begin, end in self._owned:
+                part = self._flat[begin:end].to(own.dtype, copy=True)  # the whole does not live on
+                own.grad = part if own.grad is None else own.grad.add_(part)
+        self._flat, self._works = None, []
+
+
+class _Once:
+    """Waits for something when it is first asked to."""
+
+    def __init__(self, works):
+        self._works = works
+
+    def wait(self):
+        works, self._works = self._works, None
+        if works is not None:
+            works.wait()
+
+
 class _Gathering:
     def __init__(self, parameters, parts, group):
         self._parameters, self._flat = parameters, torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
@@ -165,14 +207,17 @@ class Player:
         self._compute = Segments(stage.module, role.recomputed, stage.changed, prepare) if role.recomputed else prepare(stage.module)
         program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
-        # The lines that reduce, by bucket, in the program's order.
+        # The lines that reduce, by what follows their first word: "b0", or "b0:3" of a micro-batch.
         self._reducing_lines = {word.partition(":")[2]: word for word, _ in program
                                 if word.startswith(("all_reduce:", "reduce_scatter:"))}
-        self._order = list(self._reducing_lines)
-        self._last_backward = next((word for word, _ in reversed(program) if word.startswith("backward:")), None)
+        # By micro-batch: those that begin during its backward pass, in the program's order.
+        passes = [word.partition(":")[2] for word, _ in program if word.startswith("backward:")]
+        self._orders = {k: [of for of in self._reducing_lines if of.endswith(f":{k}") or k == passes[-1] and ":" not in of]
+                        for k in passes}
+        self._order = ()
         self._lines, self._left = self._prepared(program)
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
-                       for bucket in (buckets if self._order else ()) for parameter in bucket.parameters]
+                       for bucket in (buckets if self._reducing_lines else ()) for parameter in bucket.parameters]
 
     def _compiling(self, options):
         """The arguments of torch.compile. Where micro-batches differ, one graph takes them all from the beginning: a pass that is
@@ -189,6 +234,10 @@ class Player:
         """Makes a step of the whole batch. Returns its loss, the same on every rank."""
         self._inputs = inputs
         self._loss, self._ready_buckets, self._armed, self._reductions, self._reducing = None, 0, False, [], {}
+        self._scattering = None  # the reduce-scatter of a micro-batch that began last
+        for bucket in self._buckets.values():
+            if isinstance(bucket, ScatteredBucket):
+                bucket.clear()
         for micro_batch in self._micro_batches:
             micro_batch.clear(self._stage)
         for parameter in self._parameters:
@@ -278,13 +327,14 @@ class Player:
 
     def _backward(self, k):
         run = functools.partial(self._pass_back, self._micro_batches[int(k)])
-        if not self._order or self._last_backward != f"backward:{k}":
+        order = self._orders[k]
+        if not order:
             return run
 
         def reducing():
             for bucket in self._buckets.values():
                 bucket.missing = len(bucket.parameters)
-            self._armed = True
+            self._order, self._ready_buckets, self._armed = order, 0, True
             run()
             self._armed = False
             self._begin_buckets(len(self._order))
@@ -309,19 +359,28 @@ class Player:
             return
         bucket.missing -= 1
         ready = self._ready_buckets
-        while ready < len(self._order) and self._buckets[self._order[ready]].missing == 0:
+        while ready < len(self._order) and self._bucket_of(self._order[ready]).missing == 0:
             ready += 1
         self._begin_buckets(ready)
 
     def _begin_buckets(self, end):
-        for name in self._order[self._ready_buckets:end]:
+        for of in self._order[self._ready_buckets:end]:
+            bucket = self._bucket_of(of)
+            if self._scattering is not None:
+                self._scattering.wait()  # so that no more than one is whole beside the one that fills
+                self._scattering = None
             mark = None if self._trace is None else self._trace.mark()
-            works = self._buckets[name].begin()
-            self._reducing[name] = self._buckets[name]
+            works = bucket.begin()
+            self._reducing[of] = bucket
             if self._trace is not None:
-                self._reducing[name] = self._trace.begun(self._reducing_lines[name], self._buckets[name], mark)
-            self._note(self._buckets[name], works)
+                self._reducing[of] = self._trace.begun(self._reducing_lines[of], bucket, mark)
+            if ":" in of:
+                self._scattering = self._reducing[of] = _Once(self._reducing[of])
+            self._note(bucket, works)
         self._ready_buckets = end
+
+    def _bucket_of(self, of):
+        return self._buckets[of.partition(":")[0]]
 
     def _note(self, bucket, works):
         """Lets the watch know of works that have just begun."""
@@ -372,8 +431,10 @@ class Player:
     def _all_reduce(self, name):
         return lambda: self._reducing.pop(name, self._buckets[name])  # it began with the last backward pass
 
-    def _reduce_scatter(self, name):
-        return self._all_reduce(name)
+    def _reduce_scatter(self, name, k=None):
+        if k is None:
+            return self._all_reduce(name)
+        return lambda: self._reducing.pop(f"{name}:{k}")  # it began with the backward pass of the micro-batch
 
     def _all_gather(self, name):
         bucket = self._buckets[name]

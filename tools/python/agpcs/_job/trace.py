@@ -186,7 +186,7 @@ def _text(plan, every, chosen, steps, planned):
         for e in events:
             what, *of = e.word.split(":")
             stream = _STREAM_OF[what]
-            name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if of and what not in _REDUCTIONS else [])]
+            name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if len(of) > 1 or of and what not in _REDUCTIONS else [])]
             lines.append({"ph": "X", "name": " ".join(name), "cat": what, "cname": _COLOURS.get(what, "rail_load"),
                           "pid": rank * width, "tid": stream, "ts": e.begin, "dur": round(e.end - e.begin, 3)})
             if stream != 0 and what != "report":
