@@ -218,7 +218,7 @@ TEST(Simulator, ABackwardPassWaitsWithinForTheGradientsThatItHasMade) {
   // It makes the second bucket and waits for the first, then the third and waits for the second.
   EXPECT_NEAR(first.end, scatter(1, 0).end, 1e-12);
   const TimelineEvent second = event_of(estimate, 0, backward(1));
-  EXPECT_NEAR(second.start, first.end + op.forward, 1e-12);
+  EXPECT_NEAR(second.start, first.end + 3 * op.forward, 1e-12);
   EXPECT_NEAR(scatter(0, 1).start, scatter(2, 0).end, 1e-12);  // it has waited for that one
   EXPECT_NEAR(second.end, scatter(1, 1).end, 1e-12);
   const TimelineEvent update = event_of(estimate, 0, kUpdate);
@@ -226,7 +226,8 @@ TEST(Simulator, ABackwardPassWaitsWithinForTheGradientsThatItHasMade) {
   // A device computes as long as where all sums come last; what passes wait is no computing.
   const double computing = 6 * (op.forward + op.backward) + length(update);
   EXPECT_NEAR(estimate.devices[0].compute_seconds, computing, 1e-12);
-  // Two scatters and a gather, each of half a bucket, in place of an all-reduce: SGD keeps no state.
+  // Two scatters and a gather, each of half a bucket, in place of an all-reduce: SGD keeps no
+  // state.
   const Estimate whole = step("optimizer").simulate();
   EXPECT_EQ(estimate.devices[0].bytes_sent - whole.devices[0].bytes_sent, 3 * 64 * 64 * 4 / 2);
 }
