@@ -59,7 +59,7 @@ TEST(Refusal, AsksForMemoryThatIsEnoughForSegments) {
     return plan_problem(*problem_of(chain(24, 64), fast_and_slow(memory), 8192, options), {});
   };
   for (const bool choose_segments : {false, true}) {
-    for (const double bytes : {4e6, 6e6, 7e6}) {
+    for (const double bytes : {4e6, 5e6, 6e6}) {
       const Status refused = planned(bytes, choose_segments).status();
       ASSERT_EQ(refused.code(), StatusCode::kInfeasible);
       const std::string before = "devices with ";
