@@ -385,8 +385,8 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
   for (const BucketMember& member : bucket.members) {
     const auto id = ids.find(member.parameter);
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
-    filled.add(graph.tensor(id->second).consumers.front(), member.elements * width,
-               member.elements * rounded);
+    const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
+    filled.add(readers.back(), readers.front(), member.elements * width, member.elements * rounded);
   }
   return filled;
 }

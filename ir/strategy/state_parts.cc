@@ -124,13 +124,13 @@ std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const st
   return parts;
 }
 
-void FilledBucket::add(OpId made, std::int64_t own, std::int64_t rounded) {
+void FilledBucket::add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded) {
   bytes += own;
   rounded_bytes += rounded;
-  first = first == kNone ? made : std::max(first, made);
+  first = first == kNone ? begun : std::max(first, begun);
   if (last == kNone || made < last) last_bytes = 0;
   last = last == kNone ? made : std::min(last, made);
-  if (made == last) last_bytes += own;
+  if (made == last && begun == made) last_bytes += own;
 }
 
 UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets) {

@@ -72,12 +72,14 @@ std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const st
 /// A bucket whose gradients are divided, in the order in which buckets are summed. A backward pass
 /// walks from the last operator to the first.
 struct FilledBucket {
-  std::int64_t bytes = 0;            ///< of its gradients
-  std::int64_t rounded_bytes = 0;    ///< of those that travel, if in another type
-  OpId first = kNone, last = kNone;  ///< the operators that make its first and last gradients
-  std::int64_t last_bytes = 0;       ///< of those that `last` makes
-  /// Adds a gradient that operator `made` makes.
-  void add(OpId made, std::int64_t own, std::int64_t rounded);
+  std::int64_t bytes = 0;          ///< of its gradients
+  std::int64_t rounded_bytes = 0;  ///< of those that travel, if in another type
+  /// The operators that begin its first gradient and complete its last one.
+  OpId first = kNone, last = kNone;
+  std::int64_t last_bytes = 0;  ///< of those that `last` makes alone
+  /// Adds a gradient that operator `begun` begins, and operator `made` completes: the last and the
+  /// first that read its parameter.
+  void add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded);
 };
 
 /// What a replica holds of the gradients of one micro-batch that are not summed yet.

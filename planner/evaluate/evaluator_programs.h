@@ -24,8 +24,8 @@ struct PipelineShape {
   std::int64_t micro_batches = 1;
   std::vector<std::int64_t> in_flight;  ///< by stage: micro-batches between their passes
   const std::vector<CutInfo>* cuts = nullptr;
-  std::vector<bool> alone;        ///< by stage: it has one replica, which reduces nothing
-  std::vector<int> bucket_stage;  ///< by bucket: the first of its stages
+  std::vector<bool> alone;         ///< by stage: it has one replica, which reduces nothing
+  std::vector<int> bucket_stage;   ///< by bucket: the first of its stages
   std::vector<StateLevel> states;  ///< by bucket: what its ranks divide
   std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
   /// Sets what passes and messages depend on. `stage_cuts` must outlive the shape.

@@ -52,12 +52,6 @@ int StageInfo::index_of(OpId first) const {
   return static_cast<int>(found - firsts.begin());
 }
 
-std::int64_t most_filled_bytes(const StageInfo& stage, std::int64_t bucket_bytes) {
-  constexpr std::int64_t kPieces = 16;
-  return bucket_bytes > 0 ? bucket_bytes
-                          : std::max<std::int64_t>(1, stage.travelling_bytes / kPieces);
-}
-
 void write_devices(const Strategy& strategy, const std::vector<int>& stages,
                    std::vector<DeviceId>& devices) {
   devices.clear();
@@ -80,6 +74,7 @@ StageTable::StageTable(const Problem& problem)
     if (!tensor.needs_gradient) continue;
     StageInfo::Parameter parameter;
     parameter.id = id;
+    parameter.last = tensor.consumers.back();
     parameter.first = tensor.consumers.front();
     parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
@@ -331,6 +326,12 @@ const StageInfo::Groups& StageTable::packed(StageInfo& stage, std::int64_t bucke
   if (first < parameters.size()) groups.push_back(group(stage, first, parameters.size() - first));
   remembered_ += groups.size() * sizeof(StageInfo::Group);
   return groups;
+}
+
+const StageInfo::Groups& StageTable::filled(StageInfo& stage, std::int64_t bucket_bytes) {
+  constexpr std::int64_t kPieces = 16;
+  const std::int64_t small = std::max<std::int64_t>(1, stage.travelling_bytes / kPieces);
+  return packed(stage, bucket_bytes > 0 ? bucket_bytes : small);
 }
 
 const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec& spec,

@@ -50,7 +50,9 @@ struct StageInfo {
   StageParts parts;  ///< all but gradients, micro_batches and segment_ends
   struct Parameter {
     TensorId id = kNone;
-    OpId first = kNone;  ///< the first operator that reads it; its backward completes the gradient
+    /// The operators that read it last and first: the backward of the one begins the gradient, that
+    /// of the other completes it.
+    OpId last = kNone, first = kNone;
     GradientSize gradient;
   };
   std::vector<Parameter> parameters;  ///< trained ones of it alone, as backward completes them
@@ -58,7 +60,7 @@ struct StageInfo {
   std::int64_t held_bytes = 0;        ///< of the gradients of both
   std::int64_t rounded_bytes = 0, shared_rounded_bytes = 0;
   std::int64_t travelling_bytes = 0;  ///< of those of `parameters`
-  std::vector<OpId> firsts;  ///< the first readers of both, descending, each once
+  std::vector<OpId> firsts;           ///< the first readers of both, descending, each once
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
     std::int64_t bytes = 0;  ///< bytes that travel
@@ -78,10 +80,6 @@ struct StageInfo {
   /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
 };
-
-/// Returns the most bytes of a bucket of a stage that divides its gradients, of which a replica
-/// holds one or two whole: a small part of all, or `bucket_bytes` if that is not 0.
-std::int64_t most_filled_bytes(const StageInfo& stage, std::int64_t bucket_bytes);
 
 /// Bytes of the tensors from one stage to another, in one direction. A tensor whose axis 0 is the
 /// batch goes by rows, one for each sample: a replica receives the rows of its samples only.
@@ -146,6 +144,9 @@ class StageTable {
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.
   const StageInfo::Groups& packed(StageInfo& stage, std::int64_t bucket_bytes);
+  /// Returns those of a stage that divides its gradients, of which a replica holds one or two
+  /// whole: of at most `bucket_bytes` or, if that is 0, a small part of all.
+  const StageInfo::Groups& filled(StageInfo& stage, std::int64_t bucket_bytes);
   /// Returns the buckets of `schedule_buckets`, for gradients as the slowest replica's last
   /// backward completes them, and for all-reduces that take what `lines` say. `number` identifies
   /// `lines`.

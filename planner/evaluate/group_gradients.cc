@@ -40,8 +40,9 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
     const StageSpec& spec = strategy.stages[s];
     const bool fills = divided_by(spec, problem.training) == StateLevel::kGradients;
     const StageInfo::Groups& groups =
-        bucket_bytes > 0 || fills
-            ? table.packed(stage, fills ? most_filled_bytes(stage, bucket_bytes) : bucket_bytes)
+        fills ? table.filled(stage, bucket_bytes)
+        : bucket_bytes > 0
+            ? table.packed(stage, bucket_bytes)
             : table.scheduled(stage, spec, collective_lines(problem.cluster, spec.devices), s);
     std::size_t next = 0;
     for (const StageInfo::Group& group : groups) {

@@ -24,7 +24,7 @@ inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
 ///   all-reduce takes what its best algorithm takes when alone: contention of stages on shared
 ///   links does not count.
 /// A stage that divides its gradients holds buckets whole only while they are summed, so they are
-/// packed, small ones (`most_filled_bytes`), whatever takes least time.
+/// packed, small ones (`StageTable::filled`), whatever takes least time.
 /// Parameters that several stages read have buckets of their own, by these stages, which are
 /// reduced after all others.
 /// Needs: `strategy` verifies and has no buckets.  Gives: each trained parameter in exactly one

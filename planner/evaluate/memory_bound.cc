@@ -191,7 +191,8 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   // Where gradients are divided, those that a bucket waits for and those that are summed are apart.
   const bool fills = strategy.stages[stage].state == StateLevel::kGradients;
   const double unsummed = fills ? 2 * sums.gradients : 0;
-  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others + pass + transfers;
+  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others + pass +
+         transfers;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {

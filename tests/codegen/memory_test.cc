@@ -113,8 +113,8 @@ TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
   for (int i = 0; i < kLayers; ++i) model += "parameter w" + std::to_string(i) + " [16,16]\n";
   for (int i = 0; i < kLayers; ++i) {
     model += "h" + std::to_string(i) + " = MatMul(" +
-             (i == 0 ? std::string("x") : "h" + std::to_string(i - 1)) + ", w" +
-             std::to_string(i) + ") [n,16]\n";
+             (i == 0 ? std::string("x") : "h" + std::to_string(i - 1)) + ", w" + std::to_string(i) +
+             ") [n,16]\n";
     buckets += "bucket 0 ring w" + std::to_string(kLayers - 1 - i) + "\n";
   }
   const std::string last = "h" + std::to_string(kLayers - 1);
@@ -126,8 +126,8 @@ TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
   training.precision = Precision::kFp16;
   training.optimizer.kind = OptimizerKind::kAdam;
   const auto state_of = [&](const std::string& level) {
-    const Strategy strategy = strategy_of(
-        "micro-batches 2\n" + stage + level + " : *\n" + buckets, graph, cluster);
+    const Strategy strategy =
+        strategy_of("micro-batches 2\n" + stage + level + " : *\n" + buckets, graph, cluster);
     const Plan plan = *lower(graph, cluster, training, strategy, MadeBy());
     EXPECT_EQ(verify_plan_against(plan, graph, cluster).message(), "");
     const std::vector<MemoryUse> ranks = *peak_memory(plan, graph);
@@ -137,26 +137,28 @@ TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
   EXPECT_EQ(state_of(""), 16 * kParameters);
   EXPECT_EQ(state_of(" state=optimizer"), 4 * kParameters + 12 * kParameters / kDevices);
   constexpr std::int64_t kBucket = 2 * 16 * 16;  // the one that is summed
-  EXPECT_EQ(state_of(" state=gradients"),
-            2 * kParameters + 14 * kParameters / kDevices + kBucket);
+  EXPECT_EQ(state_of(" state=gradients"), 2 * kParameters + 14 * kParameters / kDevices + kBucket);
 }
 
 /// A pass holds what it has made until a bucket is full, and that until it is summed.
 TEST(PeakMemory, OfDividedGradientsCountsWhatIsNotSummedYet) {
   const FilledBucket one = [] {  // two gradients, of 30 and 10 bytes
     FilledBucket bucket;
-    bucket.add(9, 30, 15);
-    bucket.add(7, 10, 5);
+    bucket.add(9, 9, 30, 15);
+    bucket.add(7, 7, 10, 5);
     return bucket;
   }();
   FilledBucket two;
-  two.add(5, 8, 4);
+  two.add(5, 5, 8, 4);
   const UnsummedGradients in_turn = unsummed_gradients(std::vector<FilledBucket>{one, two});
   EXPECT_EQ(in_turn.summing, 60);
   EXPECT_EQ(in_turn.filling, 30);  // while operator 7 makes the last 10
   FilledBucket early;              // full before the first, and summed after it
-  early.add(8, 100, 0);
+  early.add(8, 8, 100, 0);
   EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, early}).filling, 130);
+  FilledBucket tied = two;  // operator 9 begins a gradient, which operator 4 completes
+  tied.add(9, 4, 20, 0);
+  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, tied}).filling, 30 + 28);
   EXPECT_EQ(unsummed_gradients({}).summing, 0);
 }
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluate/evaluator_replicas.h"
+
+#include "ir/base/at.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace agpcs {
+
+void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition) {
+  strategy_ = &strategy;
+  partition_ = &partition;
+  equals_.clear();
+  equals_of_.clear();
+  first_of_stage_.clear();
+  odd_.clear();
+  const bool equal = problem_.training.batch % strategy.micro_batches == 0;
+  for (int stage = 0; stage < stage_count(); ++stage) {
+    const std::size_t first = equals_.size();
+    first_of_stage_.push_back(equals_of_.size());
+    // Replicas that divide state differ by a few elements.
+    const bool alike = !divides_state(spec(stage), problem_.training);
+    odd_.push_back(equal ? spec(stage).devices.size() : odd_replica(spec(stage)));
+    for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+      const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
+      const std::int64_t samples = spec(stage).shares[i];
+      const bool odd = odd_[at(stage)] == i;
+      std::size_t found = alike ? first : equals_.size();
+      while (found < equals_.size() &&
+             (equals_[found].kind != kind || equals_[found].samples != samples ||
+              equals_[found].odd != odd)) {
+        ++found;
+      }
+      if (found == equals_.size()) equals_.push_back({stage, kind, samples, odd});
+      equals_of_.push_back(static_cast<int>(found));
+    }
+  }
+}
+
+void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition,
+                        const std::vector<ProgramMemory>& programs) {
+  load(strategy, partition);
+  programs_ = &programs;
+  owned_.resize(strategy.stages.size());
+  unsummed_.resize(strategy.stages.size());
+  for (int stage = 0; stage < stage_count(); ++stage) {
+    owned_[at(stage)].clear();
+    find_unsummed(stage);
+    if (!divides_state(spec(stage), problem_.training)) continue;
+    if (!has_own_parts(strategy, stage)) divide(stage);
+  }
+}
+
+int StepReplicas::index_of(int stage, std::size_t replica) const {
+  return equals_of_[first_of_stage_[at(stage)] + replica];
+}
+
+std::size_t StepReplicas::odd_of(int stage) const { return odd_[at(stage)]; }
+
+EqualReplicas& StepReplicas::equals_of(int stage, std::size_t replica) {
+  return equals_[at(index_of(stage, replica))];
+}
+
+DividedState StepReplicas::divided_of(int stage) const {
+  DividedState state(problem_.training.optimizer, divided_by(spec(stage), problem_.training));
+  for (const StageInfo::Parameter& parameter : info(stage).parameters) {
+    state.add(parameter.gradient.elements, parameter.gradient.held, 1);
+  }
+  return state;
+}
+
+/// Finds what a replica of a stage holds of divided gradients, by its buckets.
+void StepReplicas::find_unsummed(int stage) {
+  Unsummed& unsummed = unsummed_[at(stage)];
+  unsummed = {};
+  if (divided_by(spec(stage), problem_.training) != StateLevel::kGradients) return;
+  filled_.clear();
+  if (strategy_->buckets.empty()) {
+    std::size_t next = 0;
+    for (const StageInfo::Group& group :
+         stages_.filled(info(stage), problem_.options.bucket_bytes)) {
+      filled_.emplace_back();
+      for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+    }
+  }
+  const bool own = has_own_parts(*strategy_, stage);
+  for (const Bucket& bucket : strategy_->buckets) {
+    if (bucket.stage != stage || bucket.is_shared()) continue;
+    if (own && bucket.state != StateLevel::kGradients) continue;
+    filled_.emplace_back();
+    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+  }
+  unsummed.gradients = unsummed_gradients(filled_);
+  for (const FilledBucket& bucket : filled_) unsummed.rounded_bytes += bucket.rounded_bytes;
+}
+
+void StepReplicas::fill(const StageInfo::Parameter& parameter) {
+  filled_.back().add(parameter.last, parameter.first, parameter.gradient.held_bytes,
+                     parameter.gradient.rounded_bytes);
+}
+
+/// Divides the state of a stage among its replicas.
+void StepReplicas::divide(int stage) {
+  const DividedState state = divided_of(stage);
+  const std::size_t replicas = spec(stage).devices.size();
+  std::vector<StateOwner> owners;
+  for (std::size_t i = 0; i < replicas; ++i) {
+    const EqualReplicas& replica = equals_of(stage, i);
+    const DeviceKind& kind = problem_.cluster.kinds[at(replica.kind)];
+    owners.push_back(state.owner(kind, peak(replica), replicas));
+  }
+  owned_[at(stage)] = divide_state(state.elements(), owners);
+}
+
+void StepReplicas::divide(std::vector<StepBucket>& buckets) {
+  for (StepBucket& bucket : buckets) {
+    if (bucket.shared == nullptr && !owned_[at(bucket.stage)].empty()) {
+      bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
+      bucket.state = divided_by(spec(bucket.stage), problem_.training);
+    }
+    if (bucket.parts.empty()) continue;
+    const std::int64_t each =
+        divided_element_bytes(problem_.training.optimizer, bucket.held, bucket.state);
+    const std::vector<DeviceId>& owners = bucket.group->devices;
+    bucket.for_each_stage([&](int stage, int) {
+      std::size_t owner = 0;  // both are ascending
+      for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+        while (owners[owner] != spec(stage).devices[i]) ++owner;
+        const std::int64_t others = bucket.elements - bucket.parts[owner];
+        EqualReplicas& replica = equals_of(stage, i);
+        replica.others += others;
+        replica.others_bytes += others * each;
+      }
+    });
+  }
+}
+
+/// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
+std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
+                                std::int64_t elsewhere) {
+  StageMemory memory =
+      stages_.memory(info(stage), spec(stage), samples, strategy_->micro_batches, recompute);
+  const Unsummed& unsummed = unsummed_[at(stage)];
+  memory.optimizer -= elsewhere;  // with the sums of gradients
+  memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
+  memory.backward_peak += unsummed.gradients.filling;
+  return (*programs_)[at(stage)].peak_bytes(memory);
+}
+
+std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
+  return peak(equal.stage, equal.samples, spec(equal.stage).recompute, equal.others_bytes);
+}
+
+std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
+                                          const Recomputation& recompute) {
+  return peak(stage, samples, recompute, divided_of(stage).bytes());
+}
+
+std::int64_t StepReplicas::most_lacking() {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  for (const EqualReplicas& equal : equals_) {
+    most = std::max(most, peak(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
+  }
+  return most;
+}
+
+}  // namespace agpcs

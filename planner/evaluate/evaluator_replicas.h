@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepReplicas: the replicas of a strategy's stages for the evaluator, what they divide among them,
+// and the memory that each takes.
+#pragma once
+
+#include "ir/strategy/memory.h"
+#include "ir/strategy/state_parts.h"
+#include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluator_buckets.h"
+#include "planner/evaluate/evaluator_stages.h"
+#include "planner/problem/problem.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// Replicas of a stage with equal devices and equal shares.
+struct EqualReplicas {
+  int stage = 0, kind = 0;
+  std::int64_t samples = 0;
+  bool odd = false;               ///< takes a sample less of smaller micro-batches
+  std::int64_t others = 0;        ///< elements of the stage's buckets that other replicas own
+  std::int64_t others_bytes = 0;  ///< of what is divided of them
+};
+
+/// Refers to `problem` and `stages`.
+class StepReplicas {
+ public:
+  StepReplicas(const Problem& problem, StageTable& stages) : problem_(problem), stages_(stages) {}
+
+  /// Finds the replicas. What it refers to must live on.
+  void load(const Strategy& strategy, const PartitionInfo& partition);
+  /// Does so, and divides what stages divide by the memory that their devices have left, as `lower`
+  /// does. `programs`: by stage.
+  void load(const Strategy& strategy, const PartitionInfo& partition,
+            const std::vector<ProgramMemory>& programs);
+  /// Divides each bucket that has no parts of its own, of the stages that divide their state, and
+  /// counts for each replica what others own. Needs: loaded with programs.
+  void divide(std::vector<StepBucket>& buckets);
+
+  /// Returns the replicas, by stage.
+  const std::vector<EqualReplicas>& equals() const { return equals_; }
+  /// Returns the index in `equals` of a replica.
+  int index_of(int stage, std::size_t replica) const;
+  /// Returns the stage's odd replica; past the last if there is none.
+  std::size_t odd_of(int stage) const;
+
+  /// What follows needs: loaded with programs.
+  /// Returns what the replicas of a stage divide.
+  DividedState divided_of(int stage) const;
+  /// Returns the peak of a replica with these samples, without what the stage divides.
+  std::int64_t undivided_peak(int stage, std::int64_t samples, const Recomputation& recompute);
+  /// Returns the most bytes that a replica needs beyond what its device has.
+  std::int64_t most_lacking();
+
+ private:
+  /// What a replica of a stage holds of gradients that are divided, but for the sums that it owns.
+  struct Unsummed {
+    UnsummedGradients gradients;
+    std::int64_t rounded_bytes = 0;  // of the buckets, if each were rounded in memory of its own
+  };
+  const StageSpec& spec(int stage) const {
+    return strategy_->stages[static_cast<std::size_t>(stage)];
+  }
+  StageInfo& info(int stage) const { return *partition_->stages[static_cast<std::size_t>(stage)]; }
+  int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
+  EqualReplicas& equals_of(int stage, std::size_t replica);
+  void find_unsummed(int stage);
+  void fill(const StageInfo::Parameter& parameter);
+  void divide(int stage);
+  std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,
+                    std::int64_t elsewhere);
+  std::int64_t peak(const EqualReplicas& equal);
+
+  const Problem& problem_;
+  StageTable& stages_;
+  const Strategy* strategy_ = nullptr;
+  const PartitionInfo* partition_ = nullptr;
+  const std::vector<ProgramMemory>* programs_ = nullptr;
+  std::vector<EqualReplicas> equals_;             // by stage
+  std::vector<int> equals_of_;                    // by stage, then replica: index in equals_
+  std::vector<std::size_t> first_of_stage_;       // by stage: index in equals_of_
+  std::vector<std::size_t> odd_;                  // by stage
+  std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
+  std::vector<Unsummed> unsummed_;                // by stage
+  std::vector<FilledBucket> filled_;              // buckets of a stage
+};
+
+}  // namespace agpcs
