@@ -61,8 +61,7 @@ class PlanChanges {
       strategy = std::move(*changed);
       if (!strategy.buckets.empty()) continue;
       if (fills_otherwise(strategy)) {
-        strategy =
-            group_gradients(problem_, std::move(strategy), problem_.options.bucket_bytes);
+        strategy = group_gradients(problem_, std::move(strategy), problem_.options.bucket_bytes);
         continue;
       }
       strategy.buckets = now_.buckets;
@@ -324,12 +323,19 @@ class PlanChanges {
 
   static std::string divides_text(int stage, StateLevel now, StateLevel level) {
     const bool fills = now == StateLevel::kGradients;
-    if (level == StateLevel::kOptimizer) {
-      return fmt::format("s{} divides the optimizer's state{}", stage,
-                         fills ? ", not gradients" : "");
+    switch (level) {
+      case StateLevel::kWhole:
+        return fmt::format("s{} has all of, not divides, the optimizer's state{}", stage,
+                           fills ? " and gradients" : "");
+      case StateLevel::kOptimizer:
+        return fmt::format("s{} divides the optimizer's state{}", stage,
+                           fills ? ", not gradients" : "");
+      case StateLevel::kGradients:
+        break;
     }
-    return fmt::format("s{} has all of, not divides, the optimizer's state{}", stage,
-                       fills ? " and gradients" : "");
+    return fmt::format(
+        "s{} divides {}", stage,
+        now == StateLevel::kOptimizer ? "gradients, too" : "the optimizer's state and gradients");
   }
 
   Status change_memory() {
@@ -339,9 +345,10 @@ class PlanChanges {
           attempt("recompute", {SetMemory{stage, spec.recompute ? Recomputation{} : kWholeStage}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
-      // Gradients are divided for want of memory alone.
-      for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer}) {
-        if (spec.devices.size() < 2 || level == spec.state || !may_divide(problem_, level)) continue;
+      for (const StateLevel level :
+           {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients}) {
+        if (spec.devices.size() < 2 || level == spec.state) continue;
+        if (!may_divide(problem_, level)) continue;
         AGPCS_RETURN_IF_ERROR(attempt("state", {SetMemory{stage, std::nullopt, level}},
                                       divides_text(stage, spec.state, level)));
       }

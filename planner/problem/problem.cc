@@ -70,7 +70,7 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
 
 bool may_divide(const Problem& problem, StateLevel level) {
   if (level > problem.options.most_divided) return false;
-  return level != StateLevel::kOptimizer || state_bytes(problem.training) > 0;
+  return level == StateLevel::kWhole || state_bytes(problem.training) > 0;
 }
 
 GradientSize gradient_of(const Problem& problem, TensorId parameter) {

@@ -31,9 +31,9 @@ struct ProblemOptions {
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
   /// The most that stages may divide (`StageSpec::state`).
   StateLevel most_divided = StateLevel::kGradients;
-  bool choose_in_flight = true;    ///< stages may differ from 1F1B's textbook (`StageSpec`)
-  bool choose_segments = true;     ///< stages may recompute in parts (`Recomputation`)
-  bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
+  bool choose_in_flight = true;  ///< stages may differ from 1F1B's textbook (`StageSpec`)
+  bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)
+  bool cut_modules = true;       ///< stages may have parts of modules (`BlockOptions`)
 };
 
 /// A model, a cluster and a training, with what every seeder needs of them. A problem is made in
@@ -61,7 +61,9 @@ struct Problem {
   Problem() = default;
 };
 
-/// Returns whether stages may divide what `level` says: there is something, and it is not ruled out.
+/// Returns whether stages may divide what `level` says: it is not ruled out, and the optimizer
+/// remembers something. Where it does not, plans divide no gradients either: they take little then,
+/// and bounds are nearer.
 bool may_divide(const Problem& problem, StateLevel level);
 
 /// The gradient of a trained parameter.

@@ -76,10 +76,11 @@ Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std:
   return one_stage(problem, counts[first], make);
 }
 
-/// Returns a strategy with fewer micro-batches than `plain`, if `fit_memory` makes it fit.
+/// Returns a strategy with fewer micro-batches than `plain`, if `fit_memory` makes it fit, with
+/// what devices may divide.
 std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
                                         const Strategy& plain, std::size_t devices,
-                                        const MakeStage& make) {
+                                        const MakeStage& make, StateLevel most_divided) {
   std::vector<std::int64_t> counts = counts_for(problem, devices);
   const bool fits = evaluator.lacking(plain) <= 0;
   std::erase_if(counts, [&](std::int64_t count) {
@@ -88,10 +89,10 @@ std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evalu
   if (counts.empty()) return std::nullopt;
   const std::size_t first = first_enough(counts, [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
-    return fit_memory(problem, evaluator, strategy);
+    return fit_memory(problem, evaluator, strategy, most_divided);
   });
   Strategy strategy = one_stage(problem, counts[first], make);
-  if (!fit_memory(problem, evaluator, strategy)) return std::nullopt;
+  if (!fit_memory(problem, evaluator, strategy, most_divided)) return std::nullopt;
   return strategy;
 }
 
@@ -113,9 +114,16 @@ class DataParallelSeeder : public Seeder {
         return balanced_stage(problem, timer, devices, samples);
       };
       Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
-      auto helped = fewer_with_help(problem, evaluator, plain, devices.size(), make);
+      const auto helped = [&](StateLevel most_divided) {
+        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most_divided);
+      };
+      // Gradients that are divided let fewer micro-batches fit, which need not be faster.
+      auto whole = helped(StateLevel::kOptimizer);
+      std::optional<Strategy> filled;
+      if (may_divide(problem, StateLevel::kGradients)) filled = helped(StateLevel::kGradients);
       add(std::move(plain));
-      if (helped) add(*std::move(helped));
+      if (filled && filled->stages[0].state == StateLevel::kGradients) add(*std::move(filled));
+      if (whole) add(*std::move(whole));
     }
     return thin_out(model, std::move(candidates), kDataParallelKept);
   }

@@ -307,8 +307,8 @@ class EvenSeeds {
     return pipelines(model_, partition, {shape.micro_batches});
   }
 
-  /// Keeps what fits of a shape: of the cut that was found, or of one that leaves some memory free.
-  /// Returns whether anything does.
+  /// Keeps what fits of a shape: of the cut that was found, or of one that leaves some memory free,
+  /// or of the first with divided gradients. Returns whether anything does.
   bool try_to_fit(const Found& found) {
     EvenRow& row = *rows_[found.shape.row].costs;
     std::vector<int> last;
@@ -320,21 +320,32 @@ class EvenSeeds {
       if (bounds.size() < 3) return false;
       if (bounds == last) continue;
       last = bounds;
-      bool fits = false;
-      for (Candidate& candidate : candidates_of(found.shape, bounds)) {
-        if (evaluator_.lacking(candidate.strategy) > 0) {
-          if (part > 1 || !fit_memory(problem_, evaluator_, candidate.strategy)) continue;
-          candidate.rough_seconds =
-              model_.step(candidate.strategy, timers_.of(candidate.strategy)).seconds;
-        }
-        fits = true;
-        const auto stages = static_cast<std::int64_t>(candidate.strategy.stages.size());
-        const bool many = is_long(stages, candidate.strategy.micro_batches);
-        (many ? many_ : few_).push_back({rows_[found.shape.row].kinds, std::move(candidate)});
-      }
-      if (fits) return true;
+      const auto most = part > 1 ? std::optional<StateLevel>() : StateLevel::kOptimizer;
+      if (keep_fitting(found.shape, bounds, most)) return true;
     }
-    return false;
+    return may_divide(problem_, StateLevel::kGradients) &&
+           keep_fitting(found.shape, found.bounds, StateLevel::kGradients);
+  }
+
+  /// Keeps what fits of a cut, with help that divides at most `most_divided`, or without help.
+  /// Returns whether anything does.
+  bool keep_fitting(const Shape& shape, const std::vector<int>& bounds,
+                    std::optional<StateLevel> most_divided) {
+    bool fits = false;
+    for (Candidate& candidate : candidates_of(shape, bounds)) {
+      if (evaluator_.lacking(candidate.strategy) > 0) {
+        const bool helped =
+            most_divided && fit_memory(problem_, evaluator_, candidate.strategy, *most_divided);
+        if (!helped) continue;
+        candidate.rough_seconds =
+            model_.step(candidate.strategy, timers_.of(candidate.strategy)).seconds;
+      }
+      fits = true;
+      const auto stages = static_cast<std::int64_t>(candidate.strategy.stages.size());
+      const bool many = is_long(stages, candidate.strategy.micro_batches);
+      (many ? many_ : few_).push_back({rows_[shape.row].kinds, std::move(candidate)});
+    }
+    return fits;
   }
 
   /// Returns the fastest, and the fastest on each set of kinds: a search from there finds what it

@@ -9,7 +9,7 @@
 #include "planner/problem/stage_timer.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <span>
@@ -133,14 +133,15 @@ class StageFitter {
     return best;
   }
 
-  /// Divides gradients only where nothing else helps: their sums travel after each micro-batch.
+  /// Divides gradients only where the stage recomputes otherwise, or does not fit: their sums
+  /// travel after each micro-batch.
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
     for (const StateLevel level : levels_) {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
-      if (level == StateLevel::kGradients && best) break;
+      if (level == StateLevel::kGradients && best && !best->recompute) break;
       spec().state = level;
       for (const Recomputation& recompute : recomputations()) {
         std::optional<StageSpec> fitting =
@@ -162,12 +163,16 @@ class StageFitter {
   StageSpec& spec() { return strategy_.stages[at(stage_)]; }
 
   /// Returns the seconds of the slowest device in a step; with divided state, also those in which
-  /// updated parameters travel.
+  /// updated parameters travel, and what sums of each micro-batch take longer than backward passes.
   double seconds_of(const StageSpec& fitting) {
-    const double passes =
-        slowest_seconds(problem_, timer_, fitting) * static_cast<double>(strategy_.micro_batches);
-    if (fitting.state == StateLevel::kWhole) return passes;
-    return passes + all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
+    constexpr double kBackwardPart = 2.0 / 3;
+    const double both_passes = slowest_seconds(problem_, timer_, fitting);
+    const auto count = static_cast<double>(strategy_.micro_batches);
+    if (fitting.state == StateLevel::kWhole) return both_passes * count;
+    const double half = all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
+    const bool fills = fitting.state == StateLevel::kGradients;
+    const double longer = fills ? std::max(0.0, half - kBackwardPart * both_passes) : 0;
+    return (both_passes + longer) * count + half;
   }
 
   std::int64_t gradient_bytes() const {
@@ -293,23 +298,28 @@ bool divides(const Strategy& strategy) {
 
 }  // namespace
 
-bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  constexpr StateLevel kWhole = StateLevel::kWhole, kGradients = StateLevel::kGradients;
+bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                StateLevel most_divided) {
+  bool divided = false;
+  const auto fits_with = [&](std::span<const StateLevel> levels) {
+    std::optional<Strategy> fitted = helped(problem, evaluator, strategy, levels);
+    divided = fitted && divides(*fitted);
+    // A stage left with a single device has other programs, so the whole strategy is judged again.
+    if (!fitted || evaluator.lacking(*fitted) > 0) return false;
+    strategy = *std::move(fitted);
+    return true;
+  };
+  constexpr StateLevel kWhole[] = {StateLevel::kWhole};
+  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer,
+                                 StateLevel::kGradients};
+  constexpr StateLevel kWholeOrMost[] = {StateLevel::kWhole, StateLevel::kGradients};
+  const bool fills = most_divided == StateLevel::kGradients;
+  if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
+  if (!divided) return false;
   // What looks fastest with divided state may not fit after all; what fits without it still does,
   // and so may what divides more.
-  const std::vector<StateLevel> attempts[] = {
-      {kWhole, StateLevel::kOptimizer, kGradients}, {kWhole}, {kWhole, kGradients}};
-  for (const std::vector<StateLevel>& levels : attempts) {
-    std::optional<Strategy> fitted = helped(problem, evaluator, strategy, levels);
-    // A stage left with a single device has other programs, so the whole strategy is judged again.
-    if (fitted && evaluator.lacking(*fitted) <= 0) {
-      strategy = *std::move(fitted);
-      return true;
-    }
-    const bool first = levels.size() == std::size(attempts);
-    if (first && (!fitted || !divides(*fitted))) return false;
-  }
-  return false;
+  return fits_with(kWhole) ||
+         (fills && may_divide(problem, StateLevel::kGradients) && fits_with(kWholeOrMost));
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

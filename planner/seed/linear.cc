@@ -131,8 +131,8 @@ class LinearSeeder : public Seeder {
           const Partition partition = partition_of(plan, sums.bounds(), lattice);
           for (Candidate& candidate : pipelines(model, partition, {count})) {
             Strategy helped = candidate.strategy;
-            fits =
-                fits && (evaluator.lacking(helped) <= 0 || fit_memory(problem, evaluator, helped));
+            fits = fits && (evaluator.lacking(helped) <= 0 ||
+                            fit_memory(problem, evaluator, helped, StateLevel::kOptimizer));
             candidates.push_back(std::move(candidate));
           }
           if (!fits) continue;

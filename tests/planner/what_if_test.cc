@@ -147,6 +147,21 @@ TEST(WhatIfPlan, DividesTheOptimizersStateOfAStageWithSeveralDevices) {
   EXPECT_FALSE(has_family(found("stage a/0=2048 a/1=2048", 0), "state"));  // there is none
 }
 
+TEST(WhatIfPlan, DividesGradientsWhereAStageWithTheirSumsIsStillTooLarge) {
+  const auto found = [](const std::string& stage, const std::string& memory) {
+    return Tried(chain(4, 1024), fast_and_slow(memory), 4096,
+                 "micro-batches 4\n" + stage + " : *\n", 0.9)
+        .in_plan();
+  };
+  // Parameters, gradients and momentum are 17 MB each, activations about 8 MB a sample of 4,096.
+  const WhatIf more = of_family(found("stage a/0=512 a/1=512 state", "62e6"), "state");
+  EXPECT_EQ(more.change, "s0 divides gradients, too");
+  EXPECT_LT(more.gain, 0);  // they travel after each of four micro-batches
+  const WhatIf less = of_family(found("stage a/0=512 a/1=512 state=gradients", "16e9"), "state");
+  EXPECT_THAT(less.change, ::testing::EndsWith("gradients"));
+  EXPECT_GT(less.gain, 0);
+}
+
 TEST(WhatIfPlan, AChangeOfBucketsIsThatOfTheOptionItNames) {
   const Tried one(chain(4, 1024), fast_and_slow(), 4096,
                   "stage a/0=1024 a/1=1024 b/0=1024 b/1=1024 : *\n");

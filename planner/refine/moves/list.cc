@@ -349,11 +349,10 @@ class MoveLister {
   void list_divided_gradients() {
     const auto fills = [](const StageSpec& spec) { return spec.state == StateLevel::kGradients; };
     if (std::none_of(s_.stages.begin(), s_.stages.end(), fills)) return;
-    const bool less = may_divide(problem_, StateLevel::kOptimizer);
     for (int s = 0; s < stages_; ++s) {
       const StageSpec& spec = s_.stages[at(s)];
       if (spec.devices.size() < 2 || spec.state == StateLevel::kWhole) continue;
-      if (fills(spec) && !less) continue;
+      if (!fills(spec) && !may_divide(problem_, StateLevel::kGradients)) continue;
       const StateLevel level = fills(spec) ? StateLevel::kOptimizer : StateLevel::kGradients;
       add(SetMemory{s, std::nullopt, level});
       add(SetMemory{s, other_than(spec.recompute), level});

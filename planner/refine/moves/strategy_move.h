@@ -111,8 +111,8 @@ enum class InFlight : std::uint8_t {
 };
 
 /// Lets the devices of a stage, or of all stages, keep less or more: recompute their activations or
-/// keep them, divide the optimizer's state and gradients among them or keep them whole, have fewer or more
-/// micro-batches in flight. One of these, as a rule.
+/// keep them, divide the optimizer's state and gradients among them or keep them whole, have fewer
+/// or more micro-batches in flight. One of these, as a rule.
 struct SetMemory {
   int stage = kAllStages;
   std::optional<Recomputation> recompute = std::nullopt;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs::testing {
@@ -165,6 +166,44 @@ TEST_F(AMove, DividesTheStateOfStagesOfSeveralDevices) {
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
   EXPECT_EQ(after(kTwoStages, SetMemory{1, std::nullopt, StateLevel::kOptimizer}), "impossible");
+}
+
+TEST_F(AMove, ThatDividesGradientsGroupsThemAnew) {
+  const std::string start =
+      "micro-batches 2 1f1b\nstage a/0=2000 a/1=2000 : h0 a0 h1\nstage b/0=4000 : *\n"
+      "bucket 0 ring w1 w0\nbucket 1 ring w2\n";
+  const std::string stages =
+      "stage a/0=2000 a/1=2000 state=gradients : h0..h1\nstage b/0=4000 : a1..l\n";
+  EXPECT_EQ(after(start, SetMemory{0, std::nullopt, StateLevel::kGradients}), stages);
+}
+
+TEST(MovesOfDividedGradients, AreListedWhereAStageDividesSome) {
+  Graph graph = chain(3, 512);
+  Training training = training_of(graph, 8000);
+  training.optimizer.momentum = 0.9;
+  const auto problem = *Problem::make(std::move(graph), fast_and_slow(), training);
+  StrategyMoves moves(*problem);
+  Strategy start = strategy_of(
+      "micro-batches 2 1f1b\nstage a/0=2000 a/1=2000 state=optimizer : h0 a0 h1\n"
+      "stage b/0=2000 b/1=2000 state=optimizer : *\n",
+      problem->graph, problem->cluster);
+  const auto listed = [&] {
+    std::vector<std::string> texts;
+    const MovesFrom all = moves.all(start, start, kNoStage);
+    for (const SetMemory& move : std::get<std::vector<SetMemory>>(all.lists)) {
+      const bool one = move.state && !move.recompute && move.stage != kAllStages;
+      if (one) texts.push_back(print_move(move, problem->cluster));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(listed(),
+            (Texts{"keep the optimizer's state of s0", "keep the optimizer's state of s1"}));
+  start.stages[0].state = StateLevel::kGradients;
+  EXPECT_EQ(listed(),
+            (Texts{"divide the optimizer's state of s0",
+                   "divide the optimizer's state and gradients of s1",
+                   "keep the optimizer's state of s0", "keep the optimizer's state of s1"}));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy/plan_against.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/seed/seeder.h"
@@ -222,19 +223,20 @@ TEST(FitMemory, GivesDevicesWithLittleMemoryFewerSamples) {
 
 /// Four devices that hold the parameters and gradients of `chain(8, 1024)`, 67 MB, and a part of
 /// the 67 MB of Adam's moments.
-std::unique_ptr<const Problem> with_large_state(bool divide_state) {
+std::unique_ptr<const Problem> with_large_state(StateLevel most_divided,
+                                                const std::string& memory = "105e6") {
   Training training;
   training.batch = 48;
   training.optimizer.kind = OptimizerKind::kAdam;
   ProblemOptions options;
-  if (!divide_state) options.most_divided = StateLevel::kWhole;
-  auto problem = Problem::make(chain(8, 1024), fast_and_slow("105e6"), training, options);
+  options.most_divided = most_divided;
+  auto problem = Problem::make(chain(8, 1024), fast_and_slow(memory), training, options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return *std::move(problem);
 }
 
 TEST(FitMemory, DividesTheOptimizersStateAmongDevices) {
-  const auto problem = with_large_state(true);
+  const auto problem = with_large_state(StateLevel::kGradients);
   Evaluator evaluator(*problem);
   Strategy strategy = on_all(*problem);
   EXPECT_GT(evaluator.lacking(strategy), 0);
@@ -251,8 +253,26 @@ TEST(FitMemory, DividesTheOptimizersStateAmongDevices) {
   }
 }
 
+TEST(FitMemory, DividesGradientsWhereDevicesLackMemoryForThem) {
+  // With a quarter of the moments, devices need 84 MB; with one of the gradients, too, 59 MB and
+  // two buckets of 4 MB.
+  const auto problem = with_large_state(StateLevel::kGradients, "74e6");
+  Evaluator evaluator(*problem);
+  Strategy strategy = on_all(*problem);
+  ASSERT_TRUE(fit_memory(*problem, evaluator, strategy));
+  EXPECT_EQ(strategy.stages[0].state, StateLevel::kGradients);
+  const auto evaluated = evaluate(*problem, strategy, MadeBy());
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+  EXPECT_EQ(evaluated->plan.buckets.size(), 8U);  // each of them more than a sixteenth
+  EXPECT_EQ(verify_plan_against(evaluated->plan, problem->graph, problem->cluster).message(), "");
+  const auto less = with_large_state(StateLevel::kOptimizer, "74e6");
+  Evaluator of_less(*less);
+  Strategy unhelped = on_all(*less);
+  EXPECT_FALSE(fit_memory(*less, of_less, unhelped));
+}
+
 TEST(FitMemory, KeepsStateWholeWhereItMayNotDivideIt) {
-  const auto problem = with_large_state(false);
+  const auto problem = with_large_state(StateLevel::kWhole);
   Evaluator evaluator(*problem);
   Strategy strategy = on_all(*problem);
   EXPECT_FALSE(fit_memory(*problem, evaluator, strategy));
