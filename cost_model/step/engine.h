@@ -70,15 +70,15 @@ class StepEngine {
   };
   struct Rank {
     bool computing = false;
-    bool begun = false;                // the rank has computed in this step
-    int moving = 0;                    // number of the rank's transfers and collectives in progress
-    double since = 0;                  // when `computing` or `moving` last changed
-    double owed = 0;                   // seconds that messages add to the next computation
-    bool retimed = false;              // what it computes is in computations_
-    int waits_for = -1;                // the sum for which its backward pass waits within; -1: none
+    bool begun = false;    // the rank has computed in this step
+    int moving = 0;        // number of the rank's transfers and collectives in progress
+    double since = 0;      // when `computing` or `moving` last changed
+    double owed = 0;       // seconds that messages add to the next computation
+    bool retimed = false;  // what it computes is in computations_
+    int waits_for = -1;    // the sum for which its backward pass waits within; -1: none
     double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
-    int first_wait = 0;                // index in waits_
-    int release = 0, release_end = 0;  // releases not announced yet, ascending by time
+    int first_wait = 0;                   // index in waits_
+    int release = 0, release_end = 0;     // releases not announced yet, ascending by time
     double release_base = 0, release_lead = 0;  // times of releases count from the sum of both
     InstructionId backward;                     // the pass of these releases
     std::array<int, kStreamKindCount> running = {-1, -1, -1, -1};  // instruction; -1: empty
@@ -165,7 +165,7 @@ class StepEngine {
   std::vector<FlowEnd> ends_;
   // By rank; used for ranks that messages slow, and for passes that wait within.
   std::vector<RunningComputation> computations_;
-  std::vector<int> ports_;                        // ranks that began or ended computing
+  std::vector<int> ports_;  // ranks that began or ended computing
   std::vector<DeviceId> touched_;
   StepRun run_;
 };

@@ -45,8 +45,8 @@ struct FlatStep {
   std::vector<FlatTimes> times;
   std::vector<double>
       gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
-  std::vector<double> larger_gradients;  ///< those of a larger micro-batch; may be left out where no
-                                         ///< sum is of a single micro-batch
+  std::vector<double> larger_gradients;  ///< those of a larger micro-batch; may be left out where
+                                         ///< no sum is of a single micro-batch
   std::vector<FlatChannel> channels;
   /// By bucket: all-reduce or reduce-scatter; then the report; then by bucket: all-gather, which
   /// may be left out where no bucket is sharded.

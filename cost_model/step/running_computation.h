@@ -72,7 +72,7 @@ class RunningComputation {
   double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work that were left at `since_`
   bool steady_ = true;                       // at full speed all the time
   bool waits_within_ = false;
-  int version_ = 0;                          // version of its ends
+  int version_ = 0;  // version of its ends
   std::vector<Gradients> gradients_;
 };
 

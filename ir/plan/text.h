@@ -42,7 +42,8 @@ std::optional<Opcode> opcode_named(std::string_view name);
 /// buckets, 0 when they name no object.
 char object_letter(Opcode opcode);
 bool has_micro_batch(Opcode opcode);
-/// Returns whether an instruction of `opcode` may have one: always, or where ranks divide gradients.
+/// Returns whether an instruction of `opcode` may have one: always, or where ranks divide
+/// gradients.
 bool may_have_micro_batch(Opcode opcode);
 /// Prints a micro-batch: "7"; within a `repeat` as the distance from that of the repetition: "+2".
 std::string print_micro_batch(int micro_batch, std::optional<int> repetition);

@@ -127,9 +127,10 @@ Status check_order(const Plan& plan, const Graph& graph) {
     }
     const auto [entry, first] = before.try_emplace(bucket.stage, last, bucket.name);
     if (!first && last > entry->second.first) {
-      return fail("bucket {} has its last gradient before bucket {}\n"
-                  "  hint: buckets of state=gradients are in the order in which they get them",
-                  bucket.name, entry->second.second);
+      return fail(
+          "bucket {} has its last gradient before bucket {}\n"
+          "  hint: buckets of state=gradients are in the order in which they get them",
+          bucket.name, entry->second.second);
     }
     entry->second = {last, bucket.name};
   }

@@ -131,7 +131,8 @@ class OneStage {
     if (std::accumulate(counts.begin(), counts.end(), 0) == 0) return;
     double room = 0;  // of all of them
     for (std::size_t k = 0; k < counts.size(); ++k) {
-      room += counts[k] * static_cast<double>(facts_.problem.cluster.kinds[k].memory_bytes - needed_);
+      room +=
+          counts[k] * static_cast<double>(facts_.problem.cluster.kinds[k].memory_bytes - needed_);
     }
     if (room < static_cast<double>(divided_bytes_)) return;
     lower(best_, replicas(counts, wires, divided));

@@ -32,8 +32,8 @@ class StageParameters {
   /// member order. Their gradients lie in another buffer of the same layout. What the optimizer
   /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
   /// remembers only the elements that `rank` owns. Buckets of which ranks divide gradients have one
-  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Errors: a
-  /// bucket member is not among `tensors`, or has another element count.
+  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Errors:
+  /// a bucket member is not among `tensors`, or has another element count.
   Status allocate(const Graph& graph, const Plan& plan, int rank,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
 
@@ -92,7 +92,7 @@ class StageParameters {
     // Momentum, or Adam's moments, of the elements in `owned`; undefined: the optimizer has none.
     at::Tensor first, second;
     ElementRange owned;
-    at::Tensor kept;  // sums of the elements in `owned`; undefined: `gradient` has the sums
+    at::Tensor kept;       // sums of the elements in `owned`; undefined: `gradient` has the sums
     int gradients = 0;     // of its parameters in a backward pass, counted by segment
     int missing = 0;       // of those, still to come in the pass
     bool reported = true;  // nothing of it is to be reported in the pass
@@ -105,8 +105,8 @@ class StageParameters {
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial,
                   bool accumulates);
   struct Member {
-    at::Tensor value;     // a leaf of autograd's graph
-    at::Tensor gradient;  // its place in the flat buffer; undefined: ranks divide gradients
+    at::Tensor value;         // a leaf of autograd's graph
+    at::Tensor gradient;      // its place in the flat buffer; undefined: ranks divide gradients
     std::int64_t offset = 0;  // in the bucket
     std::size_t flat = 0;
   };

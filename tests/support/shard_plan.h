@@ -68,8 +68,8 @@ inline void shard_program(const Plan& plan, Program& program) {
 
 /// Divides the state of every bucket that several ranks hold and that has no flow, by `weights`.
 /// Buckets begin at different places of `weights`, so that a rank owns much of one and little of
-/// another. At StateLevel::kGradients, those of one stage divide their gradients, too. Needs: `plan`
-/// is verified.
+/// another. At StateLevel::kGradients, those of one stage divide their gradients, too. Needs:
+/// `plan` is verified.
 inline Plan sharded(Plan plan, const std::vector<std::int64_t>& weights,
                     StateLevel level = StateLevel::kOptimizer) {
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {

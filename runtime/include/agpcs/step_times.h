@@ -10,8 +10,8 @@ namespace agpcs {
 
 /// When an instruction ran, in nanoseconds of std::chrono::steady_clock; 0, 0: it did not run.
 struct InstructionTime {
-  /// A computation begins when it is called (on an accelerator: when it starts there). In the host's
-  /// memory, what a backward pass waits within for sums is left out of its end. A message or
+  /// A computation begins when it is called (on an accelerator: when it starts there). In the
+  /// host's memory, what a backward pass waits within for sums is left out of its end. A message or
   /// collective begins when it has its turn: it has been posted and the one before it in its stream
   /// is done. From then on it may wait for the other end.
   std::int64_t begin = 0;

@@ -7,7 +7,8 @@
 //                                                                      "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
-// * gradients: the same; without it, state is still divided.
+// * gradients: most of these, and others with fewer devices or longer sequences; without it, state
+//   is still divided.
 // * schedules: slow links between stages and unequal stages.
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
@@ -160,6 +161,22 @@ constexpr Case kCases[] = {
     {"state", "gpt-6.7b", "mixed-32"},
     {"state", "gpt-6.7b", "v100x8"},
     {"state", "gpt-6.7b", "a100x16"},
+    {"gradients", "gpt-1.3b", "v100x4-rtx3090x4"},
+    {"gradients", "gpt-1.3b", "v100x8"},
+    {"gradients", "gpt-2.7b", "v100x4-rtx3090x4"},
+    {"gradients", "gpt-2.7b", "v100x8"},
+    {"gradients", "gpt-2.7b", "a100x16"},
+    {"gradients", "gpt-6.7b", "v100x4-rtx3090x4"},
+    {"gradients", "gpt-6.7b", "mixed-32"},
+    {"gradients", "gpt-6.7b", "v100x8"},
+    {"gradients", "gpt-6.7b", "a100x16"},
+    {"gradients", "gpt-1.3b", "v100x2"},
+    {"gradients", "gpt-1.3b", "v100x4"},
+    {"gradients", "gpt-2.7b", "v100x4"},
+    {"gradients", "gpt-2.7b-2k", "v100x8"},
+    {"gradients", "gpt-350m-8k", "v100x2"},
+    {"gradients", "gpt-1.3b-8k", "v100x4"},
+    {"gradients", "gpt-1.3b-8k", "v100x8"},
     {"schedules", "chain-26", "chain-8"},
     {"schedules", "chain-26", "chain-32"},
     {"schedules", "chain-26", "chain-1x8-1gbit"},
@@ -222,8 +239,8 @@ void print_row(const Case& of) {
 
 int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
-  const bool known = dimension == "state" || dimension == "gradients" ||
-                     dimension == "schedules" || dimension == "segments";
+  const bool known = dimension == "state" || dimension == "gradients" || dimension == "schedules" ||
+                     dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
     std::fputs("space_bench state|gradients|schedules|segments [MODEL CLUSTER]\n", stderr);
     return 2;

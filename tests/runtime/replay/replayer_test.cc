@@ -283,7 +283,8 @@ TEST_P(ReplayerOver, DividedGradientsInStepsOfSeveralBatches) {
 }
 
 /// A backward pass waits within for the sum of one bucket when it has filled the next. The sum of a
-/// shared bucket waits for the first stage, and that for this pass: between the two, all would wait.
+/// shared bucket waits for the first stage, and that for this pass: between the two, all would
+/// wait.
 TEST(DividedGradients, NoSumForWhichOtherStagesDoMoreComesBetweenThem) {
   Plan plan = make_plan({.shares = {{2, 2}, {1, 3}},
                          .cuts = {{0, 1, {"a"}}},
@@ -306,7 +307,8 @@ TEST(DividedGradients, NoSumForWhichOtherStagesDoMoreComesBetweenThem) {
   for (Instruction& instruction : program) {
     if (instruction.id.opcode == Opcode::kUpdate) instruction.after = {last};
   }
-  EXPECT_THAT(verify_plan(plan).message(), HasSubstr("the ranks would wait for each other forever"));
+  EXPECT_THAT(verify_plan(plan).message(),
+              HasSubstr("the ranks would wait for each other forever"));
 }
 
 // Collects what each rank says when a step fails.

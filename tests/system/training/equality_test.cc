@@ -117,6 +117,8 @@ struct Division {
   const char* name;
   Shares shares;
   std::vector<std::int64_t> weights;
+  std::int64_t micro_batches = 2;
+  Recomputation recompute = {};
 };
 
 // The softmax of attention does not feel this bias: its gradient is rounding and nothing else,
@@ -140,8 +142,11 @@ TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
     without_noise(want);
     for (const Division& division :
          {Division{"uneven", {{2, 1, 1}}, {5, 3, 4}}, Division{"one owner", {{2, 2}}, {0, 1}},
-          Division{"pipeline", {{3, 1}, {2, 2}}, {1, 4, 0}}}) {
-      const Plan whole = testing::plan_with(graph, training, division.shares, 2);
+          Division{"pipeline", {{3, 1}, {2, 2}}, {1, 4, 0}},
+          Division{"segments", {{3, 1}}, {2, 3}, 2, {6, 2}},
+          Division{"pipeline in segments", {{1, 1}, {1, 1}}, {1, 3}, 4, {4, 1}}}) {
+      const Plan whole = testing::plan_with(graph, training, division.shares,
+                                            division.micro_batches, division.recompute);
       for (const StateLevel level : kDividingLevels) {
         const Plan divided = testing::sharded(whole, division.weights, level);
         Trained got = testing::train(graph, divided, kSteps, seeded());

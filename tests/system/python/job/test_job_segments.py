@@ -5,7 +5,7 @@
 import collections
 import unittest
 
-from cases import build, on_ranks
+from cases import build, divided, on_ranks
 from test_job import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, Rows, TiedHead, Transformer, UNet, batches, captured,
                       plan_of)
 
@@ -80,6 +80,13 @@ class Trains(Compares):
                                         (Transformer, TWO_BY_TWO, "s0=11 s1=3,8"), (TiedHead, TWO_BY_TWO, "s0=2 s1=1,2")):
             with self.subTest(kind=kind.__name__, layout=layout):
                 self.compare(kind, plan_of(kind, layout, recompute=recompute))
+
+    def test_stages_of_several_segments_whose_ranks_divide_gradients(self):
+        for kind, recompute, weights in ((Mlp, "s0=1,2 s1=2", (3, 1, 0, 1)), (Transformer, "s0=11 s1=3,8", (1, 2, 2, 1)),
+                                         (TiedHead, "s0=2 s1=1,2", (5, 3, 1, 4))):
+            with self.subTest(kind=kind.__name__):
+                plan = plan_of(kind, TWO_BY_TWO, all_reduce="ring", recompute=recompute)
+                self.compare(kind, divided(plan, *weights, level="gradients"))
 
     def test_a_unet_whose_skips_pass_segments_by(self):
         self.compare(UNet, plan_of(UNet, FOUR, recompute="s0=1,2 s2 s3=2"))
