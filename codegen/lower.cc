@@ -92,7 +92,11 @@ void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<D
   }
   stage.samples.resize(stage.ranks.size(), 0);
   plan.stages.push_back(std::move(stage));
-  plan.programs.push_back({index, {{{Opcode::kReport, -1, -1}, {}}}});
+  Program& program = plan.programs.emplace_back(Program{index, {}});
+  if (plan.training.optimizer.max_norm > 0) {
+    program.instructions.push_back({{Opcode::kNorm, -1, -1}, {}});
+  }
+  program.instructions.push_back({{Opcode::kReport, -1, -1}, {}});
 }
 
 /// Needs: the bucket is not empty, and its parameters have one type.

@@ -199,7 +199,12 @@ class ProgramWriter {
       summed = {sum};  // the collective stream is in order, so the last one stands for all
     }
     if (summed.empty()) summed = std::move(scattered);
-    const InstructionId update = {Opcode::kUpdate, -1, -1};
+    const InstructionId norm = {Opcode::kNorm, -1, -1}, update = {Opcode::kUpdate, -1, -1};
+    if (plan_.training.optimizer.max_norm > 0) {
+      summed.push_back(last_backward);
+      add(norm, std::move(summed));
+      summed = {norm};
+    }
     add(update, std::move(summed));
     for (const InstructionId& gather : gathers) add(gather, {update});
     add({Opcode::kReport, -1, -1}, {last_backward});

@@ -129,8 +129,8 @@ class PathSorter {
     seconds_[{PathSort::kSharing, 0}] += sharing;
     const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
     const PathSort sort = transfer ? PathSort::kTransfer : PathSort::kReduce;
-    const bool report = id.opcode == Opcode::kReport;  // has only a few bytes
-    seconds_[{report ? PathSort::kLatency : sort, report ? 0 : id.object}] +=
+    const bool small = is_of_all_ranks(id.opcode);  // has only a few bytes
+    seconds_[{small ? PathSort::kLatency : sort, small ? 0 : id.object}] +=
         std::max(0.0, seconds - latency - sharing);
   }
 
@@ -157,10 +157,10 @@ class PathSorter {
         const Channel& c = model_.channels[at(channel)];
         add_exchange(c.exchange, {c.from, c.to}, slowest);
       }
-    } else if (id.opcode == Opcode::kReport) {
+    } else if (is_of_all_ranks(id.opcode)) {
       std::vector<int> all(model_.ranks.size());
       std::iota(all.begin(), all.end(), 0);
-      add_exchange(model_.report, all, slowest);
+      add_exchange(model_.collective_of(id), all, slowest);
     } else {
       add_exchange(model_.collective_of(id), ranks_of(plan_, plan_.buckets[at(id.object)]),
                    slowest);

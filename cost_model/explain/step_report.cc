@@ -126,8 +126,9 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
           loads.add(model.collective_of(id), event.start, event.end);
         }
         break;
+      case Opcode::kNorm:
       case Opcode::kReport:
-        if (event.rank == 0) loads.add(model.report, event.start, event.end);
+        if (event.rank == 0) loads.add(model.collective_of(id), event.start, event.end);
         break;
       default:
         break;

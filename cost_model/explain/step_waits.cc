@@ -20,13 +20,14 @@ std::uint64_t key_of(const InstructionId& id) {
          part(id.micro_batch);
 }
 
-/// Returns a key that both ends of a transfer share, and all members of a report.
+/// Returns a key that both ends of a transfer share, and all members of a norm or
+/// report.
 std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
   const Opcode opcode = id.opcode == Opcode::kRecv           ? Opcode::kSend
                         : id.opcode == Opcode::kRecvGradient ? Opcode::kSendGradient
                                                              : id.opcode;
   const bool shared =
-      opcode == Opcode::kSend || opcode == Opcode::kSendGradient || opcode == Opcode::kReport;
+      opcode == Opcode::kSend || opcode == Opcode::kSendGradient || is_of_all_ranks(opcode);
   return {shared ? -1 : stage, opcode, id.object, id.micro_batch};
 }
 
@@ -59,6 +60,7 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);
+  if (plan.training.optimizer.max_norm > 0) add_collective({Opcode::kNorm, -1, -1}, all);
   add_collective({Opcode::kReport, -1, -1}, all);
 }
 

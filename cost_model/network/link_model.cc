@@ -402,6 +402,10 @@ Exchange report_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& 
   return small_all_reduce(cluster, devices, mean_report_bytes(ranks, statistics_every));
 }
 
+Exchange norm_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  return small_all_reduce(cluster, devices, sizeof(double));
+}
+
 double latency_of(const Exchange& exchange) {
   double latency = 0;
   for (const Phase& phase : exchange) latency += phase.latency;

@@ -98,6 +98,8 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
 /// ranks.
 Exchange report_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                            std::int64_t statistics_every);
+/// Returns that exchange for the sum of the squares of gradients (Optimizer::max_norm).
+Exchange norm_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices);
 
 /// Returns the latency of all phases of an exchange.
 double latency_of(const Exchange& exchange);

@@ -105,6 +105,10 @@ bool bound_by_arithmetic(OpClass op_class) {
   return op_class == OpClass::kConvolution || op_class == OpClass::kMatmul;
 }
 
+double clipping_bytes(Precision precision) {
+  return size_of(entry_of(kPrecisions, precision).held) == 2 ? 3 * 2 : 3 * 4;
+}
+
 double update_bytes(std::string_view optimizer, Precision precision) {
   const bool half = size_of(entry_of(kPrecisions, precision).held) == 2;
   const double parameter = half ? 4 + 4 + 2 : 4 + 4;
@@ -168,6 +172,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
   table.graph_ = &graph;
   table.precision_ = training.precision;
   table.optimizer_ = optimizer_name(training.optimizer);
+  table.clips_ = training.optimizer.max_norm > 0;
   const auto operators = static_cast<OpId>(graph.ops.size());
   table.work_.reserve(graph.ops.size());
   for (OpId op = 0; op < operators; ++op) table.work_.push_back(table.work_of(op));
@@ -274,7 +279,8 @@ OperatorCurve CostTable::curve_of(const MeasuredOperator& measured, const Kind& 
 }
 
 void CostTable::add_update(const DeviceKind& from, Kind& kind) const {
-  const double bytes = update_bytes(optimizer_, precision_);
+  const double clipping = clips_ ? clipping_bytes(precision_) : 0;
+  const double bytes = update_bytes(optimizer_, precision_) + clipping;
   const std::vector<UpdateFit>& fits = from.fit.updates;
   const auto elementwise = static_cast<std::size_t>(OpClass::kElementwise);
   if (kind.profiled && !fits.empty()) {

@@ -27,6 +27,9 @@ bool bound_by_arithmetic(OpClass op_class);
 /// Arithmetic is in fp32; in half precision, the step reads the gradient in 2 bytes and also writes
 /// the parameter's 2-byte copy.
 double update_bytes(std::string_view optimizer, Precision precision);
+/// Returns the bytes that clipping by the norm reads and writes per parameter: the gradient is read
+/// for its square, and scaled.
+double clipping_bytes(Precision precision);
 
 /// The sources of the seconds of a model's operators on a kind of device: how many use each.
 struct Coverage {
@@ -167,6 +170,7 @@ class CostTable {
   const Graph* graph_ = nullptr;
   Precision precision_ = Precision::kFp32;
   std::string optimizer_;    // `optimizer_name`
+  bool clips_ = false;       // Optimizer::max_norm
   std::vector<Kind> kinds_;  // by kind
   std::vector<Work> work_;   // by OpId
 };

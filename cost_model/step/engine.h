@@ -155,7 +155,7 @@ class StepEngine {
   std::vector<int> rank_of_;      // by device
   std::vector<Rank> ranks_;
   std::vector<int> waits_;     // by rank, then instruction; kDone after its end
-  std::vector<int> arrivals_;  // channels by micro-batch, then buckets, then the report
+  std::vector<int> arrivals_;  // channels by micro-batch, then as in FlatStep::collectives
   double now_ = 0;
   EventQueue events_;
   FlowCalendar flow_ends_;

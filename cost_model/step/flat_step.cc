@@ -139,6 +139,7 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   }
   for (const Exchange& sum : model.sums) step.collectives.push_back(&sum);
   step.collectives.push_back(&model.report);
+  step.collectives.push_back(&model.norm);
   for (const Exchange& gather : model.gathers) step.collectives.push_back(&gather);
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
     const Cut& cut = plan.cuts[end / 4 % plan.cuts.size()];

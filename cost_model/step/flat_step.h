@@ -48,8 +48,8 @@ struct FlatStep {
   std::vector<double> larger_gradients;  ///< those of a larger micro-batch; may be left out where
                                          ///< no sum is of a single micro-batch
   std::vector<FlatChannel> channels;
-  /// By bucket: all-reduce or reduce-scatter; then the report; then by bucket: all-gather, which
-  /// may be left out where no bucket is sharded.
+  /// By bucket: all-reduce or reduce-scatter; then the report and the norm; then by bucket:
+  /// all-gather, which may be left out where no bucket is sharded.
   std::vector<const Exchange*> collectives;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
   /// share buckets. The groups of the stages come first, in their order.
@@ -61,14 +61,15 @@ struct FlatStep {
   /// Returns the index of an instruction of the collective stream in `collectives`.
   std::size_t collective_of(const InstructionId& id) const {
     if (id.opcode == Opcode::kReport) return bucket_count();
+    if (id.opcode == Opcode::kNorm) return bucket_count() + 1;
     const auto bucket = static_cast<std::size_t>(id.object);
-    return id.opcode == Opcode::kAllGather ? bucket_count() + 1 + bucket : bucket;
+    return id.opcode == Opcode::kAllGather ? bucket_count() + 2 + bucket : bucket;
   }
-  /// Returns the group of a collective; -1 for the report, in which all ranks take part.
+  /// Returns the group of a collective; -1 for those in which all ranks take part.
   int group_of_collective(std::size_t collective) const {
     const std::size_t count = bucket_count();
-    if (collective == count) return -1;
-    return group_of_bucket[collective < count ? collective : collective - count - 1];
+    if (collective == count || collective == count + 1) return -1;
+    return group_of_bucket[collective < count ? collective : collective - count - 2];
   }
   /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {

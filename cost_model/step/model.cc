@@ -130,6 +130,7 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
                                : Exchange(model.sums[same->second]));
   }
   model.report = report_all_reduce(cluster, all, plan.training.statistics_every);
+  if (plan.training.optimizer.max_norm > 0) model.norm = norm_all_reduce(cluster, all);
 }
 
 }  // namespace
@@ -144,7 +145,7 @@ const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const
 }
 
 const Exchange& StepModel::collective_of(const InstructionId& id) const {
-  if (id.opcode == Opcode::kReport) return report;
+  if (is_of_all_ranks(id.opcode)) return id.opcode == Opcode::kNorm ? norm : report;
   return (id.opcode == Opcode::kAllGather ? gathers : sums)[at(id.object)];
 }
 

@@ -52,8 +52,8 @@ struct StepModel {
   std::vector<std::vector<std::vector<int>>> channel_ends;
   std::vector<Exchange> sums;     ///< by bucket: its all-reduce or reduce-scatter
   std::vector<Exchange> gathers;  ///< by bucket: its all-gather, if it is sharded
-  Exchange report;
-  std::vector<int> replica;  ///< by rank: its index in its stage
+  Exchange report, norm;          ///< of all ranks; without phases where the plan does not clip
+  std::vector<int> replica;       ///< by rank: its index in its stage
 
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
   /// Returns the exchange of an instruction of the collective stream.

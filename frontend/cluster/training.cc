@@ -118,10 +118,10 @@ class TrainingReader {
       o.weight_decay = entry_of(kOptimizers, o.kind).weight_decay;
       return o;
     }
-    const YamlMap map(
-        node, "optimizer",
-        {"kind", "learning_rate", "momentum", "nesterov", "weight_decay", "betas", "epsilon"},
-        diagnostics_);
+    const YamlMap map(node, "optimizer",
+                      {"kind", "learning_rate", "momentum", "nesterov", "weight_decay", "betas",
+                       "epsilon", "max_norm"},
+                      diagnostics_);
     o.kind = map.choice_of(kOptimizers, "kind", "optimizer", "optimizers").value_or(o.kind);
     const OptimizerEntry& entry = entry_of(kOptimizers, o.kind);
     reject_foreign_keys(map, entry);
@@ -134,6 +134,7 @@ class TrainingReader {
                          "as in {kind: sgd, momentum: 0.9, nesterov: true}");
     }
     o.epsilon = map.number("epsilon", Sign::kPositive).value_or(o.epsilon);
+    o.max_norm = map.number("max_norm", Sign::kPositive).value_or(0);
     if (const YAML::Node* betas = map.find("betas")) read_betas(*betas, o);
     return o;
   }

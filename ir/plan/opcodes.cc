@@ -40,6 +40,7 @@ char object_letter(Opcode opcode) {
       return 'b';
     case Opcode::kForward:
     case Opcode::kBackward:
+    case Opcode::kNorm:
     case Opcode::kUpdate:
     case Opcode::kReport:
       break;
@@ -52,6 +53,7 @@ bool has_micro_batch(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kNorm:
     case Opcode::kUpdate:
     case Opcode::kReport:
       return false;

@@ -14,9 +14,10 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, 12> kOpcodeNames = {
-    "forward",    "backward",       "send",       "recv",   "send_gradient", "recv_gradient",
-    "all_reduce", "reduce_scatter", "all_gather", "update", "report",        "gradients"};
+constexpr std::array<std::string_view, 13> kOpcodeNames = {
+    "forward",       "backward",   "send",           "recv",       "send_gradient",
+    "recv_gradient", "all_reduce", "reduce_scatter", "all_gather", "norm",
+    "update",        "report",     "gradients"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
@@ -120,6 +121,7 @@ StreamKind stream_of(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kNorm:
     case Opcode::kReport:
       return StreamKind::kCollective;
     case Opcode::kForward:
@@ -130,6 +132,8 @@ StreamKind stream_of(Opcode opcode) {
   }
   return StreamKind::kCompute;
 }
+
+bool is_of_all_ranks(Opcode opcode) { return opcode == Opcode::kNorm || opcode == Opcode::kReport; }
 
 std::string name_of(const InstructionId& id) { return print_instruction_id(id, {}); }
 

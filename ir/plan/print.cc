@@ -76,7 +76,9 @@ class PlanPrinter {
     for (const OptimizerSetting& setting : entry_of(kOptimizers, o.kind).settings) {
       add(" {}={}", setting.name, o.*setting.value);
     }
-    add("{} weight-decay={}\n", o.nesterov ? " nesterov=yes" : "", o.weight_decay);
+    add("{} weight-decay={}", o.nesterov ? " nesterov=yes" : "", o.weight_decay);
+    if (o.max_norm > 0) add(" max-norm={}", o.max_norm);
+    text_ += "\n";
   }
 
   void print_labels(const Loss& loss) {

@@ -171,6 +171,7 @@ class HeaderReader {
     for (const OptimizerSetting& setting : entry.settings) keys.emplace_back(setting.name);
     if (o.kind == OptimizerKind::kSgd) keys.emplace_back("nesterov");
     keys.emplace_back("weight-decay");
+    keys.emplace_back("max-norm");
     PlanLineReader in(line, diagnostics_, keys);
     o.kind = choice(in, in.word("a kind of optimizer"), kOptimizers, "optimizer", "optimizers");
     o.learning_rate = in.number_value("learning-rate");
@@ -179,6 +180,7 @@ class HeaderReader {
     }
     if (in.next_is("nesterov")) o.nesterov = in.yes_no_value("nesterov");
     o.weight_decay = in.number_value("weight-decay");
+    if (in.next_is("max-norm")) o.max_norm = in.number_value("max-norm");
     in.finish();
   }
 

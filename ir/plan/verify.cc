@@ -132,6 +132,7 @@ class StructureChecker {
     }
     within("beta1", o.beta1, 1);
     within("beta2", o.beta2, 1);
+    within("max-norm", o.max_norm, infinite);
     if (!(o.epsilon > 0 && o.epsilon < infinite)) {
       fail(fmt::format("optimizer's epsilon is {}, not above 0", o.epsilon));
     }

@@ -60,6 +60,7 @@ class ProgramChecker {
     faults_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
                        program_.stage, instruction});
   }
+  bool clips() const { return plan_.training.optimizer.max_norm > 0; }
   const InstructionId& id(std::size_t index) const { return program_.instructions[index].id; }
 
   /// Finds the instructions that this stage's program must consist of.
@@ -70,6 +71,7 @@ class ProgramChecker {
       if (cut.to == program_.stage) in_.push_back(c);
     }
     expected_[{Opcode::kReport, -1, -1}] = false;
+    if (clips()) expected_[{Opcode::kNorm, -1, -1}] = false;
     if (stage_.idle()) return;
     for (int k = 0; k < micro_batches_; ++k) {
       expected_[{Opcode::kForward, -1, k}] = expected_[{Opcode::kBackward, -1, k}] = false;
@@ -110,7 +112,10 @@ class ProgramChecker {
 
   /// Returns "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2".
   std::string needs_text() const {
-    if (stage_.idle()) return fmt::format("stage {} has no operators, only 'report'", stage_.name);
+    if (stage_.idle()) {
+      return fmt::format("stage {} has no operators, only {}'report'", stage_.name,
+                         clips() ? "'norm' and " : "");
+    }
     std::string text = fmt::format("stage {} has {} micro-batches", stage_.name, micro_batches_);
     for (const int c : in_) text += fmt::format(", receives c{}", c);
     for (const int c : out_) text += fmt::format(", sends c{}", c);
@@ -119,6 +124,7 @@ class ProgramChecker {
         text += fmt::format(", reduces b{}", instruction.object);
       }
     }
+    if (clips()) text += ", takes part in 'norm'";
     const bool alone = stage_.ranks.size() == 1 && !reduces_;
     return text + (alone ? ", reduces nothing (it has one rank)" : "");
   }
@@ -238,8 +244,11 @@ class ProgramChecker {
         return check_sum(i);
       case Opcode::kAllGather:
         return require(i, {Opcode::kUpdate, -1, -1});
+      case Opcode::kNorm:
+        return check_gradients(i);
       case Opcode::kUpdate:
-        return check_update(i);
+        if (clips()) require(i, {Opcode::kNorm, -1, -1});
+        return check_gradients(i);
       case Opcode::kReport:
         for (int m = 0; m < micro_batches_ && !stage_.idle(); ++m) {
           require(i, {Opcode::kForward, -1, m});
@@ -269,7 +278,9 @@ class ProgramChecker {
          fmt::format("add '{}' to its after=", name_of(event)));
   }
 
-  void check_update(std::size_t i) {
+  /// Checks what needs the sums of all gradients of the stage.
+  void check_gradients(std::size_t i) {
+    if (stage_.idle()) return;
     for (int k = 0; k < micro_batches_; ++k) require(i, {Opcode::kBackward, -1, k});
     for (const auto& [instruction, seen] : expected_) {
       if (sums_gradients(instruction.opcode)) require(i, instruction);

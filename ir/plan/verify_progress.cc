@@ -66,15 +66,15 @@ class ProgressChecker {
            plan_.buckets[static_cast<std::size_t>(id.object)].is_shared();
   }
 
-  /// Returns the node of an instruction: one for both ends of a transfer, one for all of a report
-  /// or of a shared bucket's collective.
+  /// Returns the node of an instruction: one for both ends of a transfer, one for all of a norm or
+  /// report, or of a shared bucket's collective.
   std::size_t node_of(int stage, const InstructionId& id) {
     InstructionId key = id;
     int owner = stage;
     if (id.opcode == Opcode::kRecv) key.opcode = Opcode::kSend;
     if (id.opcode == Opcode::kRecvGradient) key.opcode = Opcode::kSendGradient;
     if (key.opcode == Opcode::kSend || key.opcode == Opcode::kSendGradient ||
-        key.opcode == Opcode::kReport || is_shared(key)) {
+        is_of_all_ranks(key.opcode) || is_shared(key)) {
       owner = -1;
     }
     const auto tuple = std::tuple(owner, key.opcode, key.object, key.micro_batch);

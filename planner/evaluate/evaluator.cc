@@ -28,7 +28,9 @@ class Evaluator::Impl {
         groups_(problem),
         folder_(problem.cluster),
         engine_(problem.cluster),
-        rank_of_(problem.cluster.devices.size()) {}
+        rank_of_(problem.cluster.devices.size()) {
+    shape_.clips = problem.training.optimizer.max_norm > 0;
+  }
 
   Score evaluate(const Strategy& strategy) {
     run(strategy, [](int) { return true; });
@@ -285,6 +287,8 @@ class Evaluator::Impl {
     }
     everybody_ = groups_.find(used_, everybody_);
     step_.collectives.push_back(groups_.report_of(*everybody_));
+    const bool clips = problem_.training.optimizer.max_norm > 0;
+    step_.collectives.push_back(clips ? groups_.norm_of(*everybody_) : &kNothing);
     for (const StepBucket& bucket : buckets_.all()) {
       if (!divides_) break;
       const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);

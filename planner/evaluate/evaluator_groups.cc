@@ -113,13 +113,22 @@ const Exchange* GroupTable::flow_of(GroupInfo& group, const PlanFlow& flow, std:
 }
 
 const Exchange* GroupTable::report_of(GroupInfo& group) {
-  if (group.small.empty() && group.devices.size() > 1) {
-    group.small =
+  if (group.report.empty() && group.devices.size() > 1) {
+    group.report =
         report_all_reduce(problem_.cluster, group.devices, problem_.training.statistics_every);
-    set_lone_rates(group.small);
-    remembered_ += bytes_of(group.small);
+    set_lone_rates(group.report);
+    remembered_ += bytes_of(group.report);
   }
-  return &group.small;
+  return &group.report;
+}
+
+const Exchange* GroupTable::norm_of(GroupInfo& group) {
+  if (group.norm.empty() && group.devices.size() > 1) {
+    group.norm = norm_all_reduce(problem_.cluster, group.devices);
+    set_lone_rates(group.norm);
+    remembered_ += bytes_of(group.norm);
+  }
+  return &group.norm;
 }
 
 const Exchange* GroupTable::transfer_between(DeviceId from, DeviceId to) {

@@ -35,7 +35,7 @@ struct GroupInfo {
   /// Halves of all-reduces, by algorithm and bytes of the parts.
   using Halves = std::map<std::pair<AllReduce, std::vector<std::int64_t>>, Exchange>;
   Halves reduce_scatters, all_gathers;
-  Exchange small;  ///< the report that ends a step, once someone asks for it
+  Exchange report, norm;  ///< of a group of all ranks, once someone asks for it
 };
 
 class GroupTable {
@@ -61,6 +61,8 @@ class GroupTable {
   const Exchange* flow_of(GroupInfo& group, const PlanFlow& flow, std::int64_t bytes);
   /// Returns the report of a step over the group, which has the devices of all ranks.
   const Exchange* report_of(GroupInfo& group);
+  /// Returns the sum of the squares of gradients over that group.
+  const Exchange* norm_of(GroupInfo& group);
   /// Returns the transfer between two devices. The caller gives the bytes (`FlatChannel::bytes`):
   /// those of its flow are 0.
   const Exchange* transfer_between(DeviceId from, DeviceId to);

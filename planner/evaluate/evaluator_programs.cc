@@ -37,6 +37,7 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.push_back(static_cast<int>(shape.alone.size()));
   for (const std::int64_t number : shape.in_flight) key.push_back(static_cast<int>(number));
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
+  key.push_back(shape.clips ? 1 : 0);
   key.push_back(static_cast<int>(shape.bucket_stage.size()));
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
   for (std::size_t b = 0; b < shape.states.size(); ++b) {
@@ -59,6 +60,7 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
 /// Returns a plan with everything that `Timetable` and `stage_program` read.
 Plan plan_of(const PipelineShape& shape) {
   Plan plan;
+  plan.training.optimizer.max_norm = shape.clips ? 1 : 0;
   plan.micro_batches = shape.micro_batches;
   for (const bool alone : shape.alone) {
     PlanStage stage;

@@ -21,6 +21,7 @@ namespace agpcs {
 
 /// Everything on which the programs of a pipeline depend.
 struct PipelineShape {
+  bool clips = false;  ///< the optimizer clips gradients
   std::int64_t micro_batches = 1;
   std::vector<std::int64_t> in_flight;  ///< by stage: micro-batches between their passes
   const std::vector<CutInfo>* cuts = nullptr;

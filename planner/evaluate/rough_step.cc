@@ -263,6 +263,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
   const std::vector<Reduction>& all = reductions(strategy, timers, passes);
   give_back_shared();
   const double report = report_seconds(strategy);
+  const double norm = problem().training.optimizer.max_norm > 0 ? report : 0;  // as few bytes
   const double held_up_there = held_up(strategy, passes, way, rough);
   double hidden = 0, last = 0, updates = 0;
   for (std::size_t s = 0; s < all.size(); ++s) {
@@ -276,7 +277,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
     const double early = (rough.longest_way - way[s]) * 2 / 3 +
                          (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
-    const double end = divides ? update + own + report : std::max(update, report);
+    const double end = norm + (divides ? update + own + report : std::max(update, report));
     // A backward pass ends when the gradients that it made are summed, but for the last bucket.
     const double behind =
         all[s].scatters ? after * static_cast<double>(strategy.micro_batches - 1) : 0;
@@ -288,7 +289,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
     load_ring(devices, divides ? bytes / 2 * (1 + sums) : bytes, divides ? own * (1 + sums) : own);
   }
   if (!shared.empty()) {
-    const double end = reduce_shared(strategy, shared, last) + updates;
+    const double end = reduce_shared(strategy, shared, last) + norm + updates;
     rough.late = std::max(rough.late, end);
   }
   rough.late = std::max(rough.late, cut_.empty() - hidden + report);

@@ -128,7 +128,7 @@ bool StepFolder::load_transfers(const FlatStep& step) {
   return true;
 }
 
-/// Loads the flows of collectives. The report is none of them.
+/// Loads the flows of collectives, but for those of all ranks: no other flow meets theirs.
 void StepFolder::load_collectives(const FlatStep& step) {
   for (std::size_t collective = 0; collective < step.collectives.size(); ++collective) {
     if (step.group_of_collective(collective) < 0) continue;

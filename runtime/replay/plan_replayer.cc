@@ -28,6 +28,7 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       world_(world_group(plan)),
       statistics_every_(plan.training.statistics_every),
       buckets_(plan.buckets),
+      max_norm_(plan.training.optimizer.max_norm),
       rounding_(std::move(rounding)),
       transport_(transport),
       executor_(executor),
@@ -43,9 +44,12 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
   const int stage = plan.stage_of_rank(rank);
   for (const PlanBucket& bucket : plan.buckets) {
     owned_.push_back(bucket.is_of(stage) ? owned_elements(plan, bucket, rank) : ElementRange());
+    const bool counts = bucket.is_sharded() || ranks_of(plan, bucket).front() == rank;
+    if (bucket.is_of(stage) && counts) normed_.push_back(static_cast<int>(owned_.size()) - 1);
   }
   for (const ResolvedInstruction& instruction : program_.instructions) {
     if (instruction.id.opcode == Opcode::kReport) report_at_ = ids_.size();
+    if (instruction.id.opcode == Opcode::kNorm) norm_at_ = ids_.size();
     ids_.push_back(instruction.id);
   }
 }
@@ -68,7 +72,9 @@ Result<StepReport> PlanReplayer::run_step() {
   note_times();
   take_reported();
   const double seconds = static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
-  return StepReport{step_++, report_[0], seconds};
+  StepReport report{step_++, report_[0], seconds};
+  if (max_norm_ > 0) report.gradient_norm = std::sqrt(squares_);
+  return report;
 }
 
 Result<Evaluation> PlanReplayer::evaluate() {
@@ -100,6 +106,7 @@ Result<Evaluation> PlanReplayer::evaluate() {
 bool PlanReplayer::decide_recording() {
   std::string obstacle = recording_obstacle(transport_);
   if (options_.batches > 1) obstacle = "a step has several batches";
+  if (max_norm_ > 0) obstacle = "gradients are clipped by a norm that the host computes";
   if (obstacle.empty()) obstacle = recording_obstacle(executor_);
   const auto named = [&](const std::string& text) {
     const bool plain = text.empty() || text.rfind(name_, 0) == 0;
@@ -186,6 +193,8 @@ void PlanReplayer::begin_pass(Pass pass) {
   pass_ = pass;
   computed_ = 0;
   told_sent_ = 0;
+  squares_ = 0;
+  squared_ = stream(StreamKind::kCompute).empty();  // an idle rank has no gradients
   for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
   std::fill(ready_.begin(), ready_.end(), 0);
@@ -213,7 +222,8 @@ bool PlanReplayer::compute_step() {
 }
 
 bool PlanReplayer::await(const ResolvedInstruction& instruction) {
-  if (instruction.id.opcode == Opcode::kUpdate && !(keep_scattered() && take_sums())) return false;
+  const bool updates = instruction.id.opcode == Opcode::kUpdate;
+  if (updates && !(keep_scattered() && take_sums() && clip())) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
     if (awaited == kNoInstruction) continue;
@@ -243,6 +253,32 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
     default:
       return internal_error("not an instruction of the compute stream");
   }
+}
+
+bool PlanReplayer::clip() {
+  if (max_norm_ == 0) return true;
+  const Status added = add_squares();
+  if (!added.ok()) fail(at(norm_at_).name, added);
+  squared_ = true;
+  post();
+  if (!failure_.ok() || !wait(Stream::kCollective, norm_at_)) return false;
+  // As PyTorch's clip_grad_norm_ has it.
+  const double factor = max_norm_ / (std::sqrt(squares_) + 1e-6);
+  const Status scaled = factor >= 1 ? Status() : executor_.scale(factor);
+  if (!scaled.ok()) fail(at(norm_at_).name, scaled);
+  return failure_.ok();
+}
+
+Status PlanReplayer::add_squares() {
+  for (const std::size_t index : stream(StreamKind::kCollective)) {
+    if (index == norm_at_) break;
+    if (!wait(Stream::kCollective, index)) return failure_;
+  }
+  for (const int bucket : normed_) {
+    AGPCS_TRY(const double squares, executor_.squares(bucket));
+    squares_ += squares;
+  }
+  return {};
 }
 
 // If a device computes, the host waits for it here and posts nothing meanwhile. This cannot make a

@@ -76,6 +76,9 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   /// Tells the executor that all sends through `last` have left.
   void tell_sent(std::size_t last);
   Status compute(const ResolvedInstruction& instruction);
+  /// Sums the squares of gradients over all ranks, and scales gradients whose norm is too large.
+  bool clip();
+  Status add_squares();
   Status check_loss() const;
   Status check_gradient(int bucket);
   /// Takes back all sums that travelled in a wire type, each as soon as it is there.
@@ -113,6 +116,8 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   const std::int64_t statistics_every_;
   const std::vector<PlanBucket> buckets_;  // buckets of all stages
   std::vector<ElementRange> owned_;        // by bucket: the elements that this rank owns
+  const double max_norm_;                  // 0: gradients are not clipped
+  std::vector<int> normed_;                // buckets whose squares this rank adds
   GradientRounding rounding_;
   Transport& transport_;
   Executor& executor_;
@@ -134,13 +139,15 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   std::vector<int> ready_;             // by bucket: how often it has been reported
   std::int64_t paused_ = 0;            // nanoseconds that the computation has waited within
   std::size_t scattering_ = kNoInstruction;  // the reduce_scatter whose part is still to be kept
+  double squares_ = 0;                       // of this rank's gradients, then of all
+  bool squared_ = false;                     // this rank's are added
   Status failure_;
 
   StepRecording recording_;
   std::unique_ptr<StepGraph> graph_;                // null: instructions are launched one by one
   RecordingExecutor* recorded_executor_ = nullptr;  // the executor, if `graph_` is set
   bool records_ = false;                            // this step is being recorded
-  std::size_t report_at_ = kNoInstruction;
+  std::size_t report_at_ = kNoInstruction, norm_at_ = kNoInstruction;
 };
 
 }  // namespace agpcs

@@ -57,6 +57,7 @@ void PlanReplayer::post() {
 
 bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
+  if (instruction.id.opcode == Opcode::kNorm) return squared_ || skips(instruction);
   if (!sums_gradients(instruction.id.opcode) || skips(instruction)) return true;
   return ready_[static_cast<std::size_t>(instruction.id.object)] >= instruction.reports;
 }
@@ -108,6 +109,8 @@ Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
 Result<Buffer> PlanReplayer::buffer_of(const ResolvedInstruction& instruction, std::size_t part) {
   const int object = instruction.id.object, micro_batch = instruction.id.micro_batch;
   switch (instruction.id.opcode) {
+    case Opcode::kNorm:
+      return Buffer{&squares_, sizeof squares_, DType::kFp64, false};
     case Opcode::kReport:
       return report_buffer();
     case Opcode::kAllGather:

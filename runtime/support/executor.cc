@@ -44,6 +44,14 @@ Status Executor::keep_part(int bucket) {
   return internal_error(fmt::format("bucket {} was never filled", bucket));
 }
 
+Result<double> Executor::squares(int /*bucket*/) { return scale(1); }
+
+Status Executor::scale(double /*factor*/) {
+  return {StatusCode::kUnavailable,
+          "the plan's optimizer has a max-norm, and the executor cannot clip gradients\n"
+          "  hint: a plan without max_norm in cluster.yaml"};
+}
+
 Result<Buffer> Executor::round_bucket(int /*bucket*/, DType type) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("the executor does not round gradients to {} on its accelerator\n"

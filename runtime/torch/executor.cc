@@ -72,6 +72,8 @@ class StageExecutor final : public TorchExecutor {
   Status keep_part(int bucket) override {
     return guarded("keeping a bucket's part", [&] { return parameters_.keep_part(bucket); });
   }
+  Result<double> squares(int bucket) override;
+  Status scale(double factor) override;
   Result<Buffer> round_bucket(int bucket, DType type) override;
   Status widen_bucket(int bucket) override;
   double loss() const override;
@@ -376,6 +378,22 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
     parameters_.end_backward();
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
+    return {};
+  });
+}
+
+Result<double> StageExecutor::squares(int bucket) {
+  double squares = 0;
+  AGPCS_RETURN_IF_ERROR(guarded("the norm of gradients", [&]() -> Status {
+    AGPCS_TRY(squares, parameters_.squares(bucket));
+    return {};
+  }));
+  return squares;
+}
+
+Status StageExecutor::scale(double factor) {
+  return guarded("clipping gradients", [&]() -> Status {
+    if (factor != 1) parameters_.scale(factor);
     return {};
   });
 }

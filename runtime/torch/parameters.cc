@@ -266,14 +266,32 @@ void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
   numbers_.copy_(host_numbers_, /*non_blocking=*/true);
 }
 
+/// Returns the gradients that an update reads.
+at::Tensor StageParameters::sums_of(const Flat& flat) {
+  if (flat.kept.defined()) return flat.kept;
+  return flat.gradient.narrow(0, flat.owned.begin, flat.owned.size());
+}
+
+Result<double> StageParameters::squares(int bucket) const {
+  const at::NoGradGuard no_grad;
+  const Flat* const flat = flat_of(bucket);
+  if (flat == nullptr) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
+  const at::Tensor norm = at::linalg_vector_norm(sums_of(*flat), 2, {}, false, at::kDouble);
+  return norm.item<double>() * norm.item<double>();
+}
+
+void StageParameters::scale(double factor) {
+  const at::NoGradGuard no_grad;
+  for (const Flat& flat : flats_) sums_of(flat).mul_(factor);
+}
+
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     const auto owned = [&](const at::Tensor& all) {
       return all.narrow(0, flat.owned.begin, flat.owned.size());
     };
-    const at::Tensor sums = flat.kept.defined() ? flat.kept : owned(flat.gradient);
-    const UpdateTensors of{owned(flat.value), sums, flat.first, flat.second};
+    const UpdateTensors of{owned(flat.value), sums_of(flat), flat.first, flat.second};
     if (numbers_.defined()) {
       update_by(optimizer, numbers_, of);
     } else {

@@ -60,6 +60,9 @@ class StageParameters {
   /// Copies the numbers that depend on the step to the device, if it needs them there. Call it
   /// before `update` and before a replay of it. Needs: what the last call copied has been used.
   void load_step(const Optimizer& optimizer, std::int64_t step);
+  /// See `Executor::squares`.
+  Result<double> squares(int bucket) const;
+  void scale(double factor);
   /// Makes the optimizer's step for step `step` (from 0), with PyTorch's semantics of SGD and Adam,
   /// whose t is `step` + 1. Of sharded buckets, only the elements that this rank owns are updated.
   void update(const Optimizer& optimizer, std::int64_t step);
@@ -97,6 +100,7 @@ class StageParameters {
     int missing = 0;       // of those, still to come in the pass
     bool reported = true;  // nothing of it is to be reported in the pass
   };
+  static at::Tensor sums_of(const Flat& flat);
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
   const Flat* flat_of(int bucket) const;

@@ -185,6 +185,25 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
   return {};
 }
 
+Result<double> FakeExecutor::squares(int bucket) {
+  const auto b = static_cast<std::size_t>(bucket);
+  const std::vector<double>& sums = sums_[b].empty() ? buckets_[b] : sums_[b];
+  double squares = 0;
+  for (auto i = static_cast<std::size_t>(owned_[b].begin);
+       i < static_cast<std::size_t>(owned_[b].end); ++i) {
+    squares += sums[i] * sums[i];
+  }
+  return squares;
+}
+
+Status FakeExecutor::scale(double factor) {
+  if (!clips) return Executor::scale(factor);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (double& sum : sums_[b].empty() ? buckets_[b] : sums_[b]) sum *= factor;
+  }
+  return {};
+}
+
 Status FakeExecutor::update() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     for (auto i = static_cast<std::size_t>(owned_[b].begin);
@@ -394,6 +413,16 @@ double whole_gradient(const Plan& plan, int s, const SampleTrace& trace) {
   return sum;
 }
 
+double clipping_factor(const Plan& plan, const std::vector<std::vector<double>>& sums) {
+  const double most = plan.training.optimizer.max_norm;
+  if (most == 0) return 1;
+  double squares = 0;
+  for (const auto& bucket : sums) {
+    for (const double sum : bucket) squares += sum * sum;
+  }
+  return std::min(1.0, most / (std::sqrt(squares) + 1e-6));
+}
+
 }  // namespace
 
 FakeOutcome fake_reference(const Plan& plan, int steps, int batches, bool remembers) {
@@ -401,9 +430,13 @@ FakeOutcome fake_reference(const Plan& plan, int steps, int batches, bool rememb
   for (const PlanBucket& bucket : plan.buckets) {
     outcome.parameters.emplace_back(static_cast<std::size_t>(bucket.elements()), 0.0);
   }
-  std::vector<std::vector<double>> sums = outcome.parameters;  // of the gradients of all steps
+  std::vector<std::vector<double>> sums = outcome.parameters;  // of a step's gradients
+  std::vector<std::vector<double>> momentum = outcome.parameters;
   for (int batch = 0; batch < steps * batches; ++batch) {
-    if (batch % batches == 0) outcome.loss = 0;
+    if (batch % batches == 0) {
+      outcome.loss = 0;
+      for (auto& sum : sums) std::fill(sum.begin(), sum.end(), 0.0);
+    }
     for (std::int64_t sample = 0; sample < plan.training.batch; ++sample) {
       const SampleTrace trace = trace_sample(plan, sample, batch);
       outcome.loss += trace.value.back();
@@ -418,12 +451,15 @@ FakeOutcome fake_reference(const Plan& plan, int steps, int batches, bool rememb
         }
       }
     }
-    if (!remembers || (batch + 1) % batches != 0) continue;
+    if ((batch + 1) % batches != 0) continue;
+    const double factor = clipping_factor(plan, sums);
     for (std::size_t b = 0; b < sums.size(); ++b) {
-      for (std::size_t i = 0; i < sums[b].size(); ++i) outcome.parameters[b][i] += sums[b][i];
+      for (std::size_t i = 0; i < sums[b].size(); ++i) {
+        momentum[b][i] = factor * sums[b][i] + (remembers ? momentum[b][i] : 0);
+        outcome.parameters[b][i] += momentum[b][i];
+      }
     }
   }
-  if (!remembers) outcome.parameters = std::move(sums);
   return outcome;
 }
 

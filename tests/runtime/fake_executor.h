@@ -40,6 +40,8 @@ class FakeExecutor : public Executor {
   void sent(const InstructionId& send) override;
   Result<Buffer> bucket(int bucket) override;
   Result<Buffer> values(int bucket) override;
+  Result<double> squares(int bucket) override;
+  Status scale(double factor) override;
   Status fill_bucket(int bucket) override;
   Status keep_part(int bucket) override;
   double loss() const override { return loss_; }
@@ -57,6 +59,7 @@ class FakeExecutor : public Executor {
   int batches = 1;         ///< of a step
   bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
   bool divides = true;     ///< it can update a part of its parameters
+  bool clips = true;       ///< it can scale gradients
   std::vector<InstructionId> told_sent;  ///< arguments of `sent` in this step
   /// Called before each forward and backward; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;

@@ -37,6 +37,7 @@ class ProgramBuilder {
 
   Program run() {
     if (plan_.stages[static_cast<std::size_t>(stage_)].idle()) {
+      if (clips()) add({Opcode::kNorm, -1, -1}, {});
       add({Opcode::kReport, -1, -1}, {});
       return std::move(program_);
     }
@@ -52,6 +53,7 @@ class ProgramBuilder {
   }
 
  private:
+  bool clips() const { return plan_.training.optimizer.max_norm > 0; }
   void add(InstructionId id, std::vector<InstructionId> after) {
     program_.instructions.push_back({id, std::move(after)});
   }
@@ -97,6 +99,11 @@ class ProgramBuilder {
       if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
       add({Opcode::kAllReduce, b, -1}, {{Opcode::kGradients, b, last}});
       reduced = {{Opcode::kAllReduce, b, -1}};
+    }
+    if (clips()) {
+      reduced.push_back({Opcode::kBackward, -1, last});
+      add({Opcode::kNorm, -1, -1}, reduced);
+      reduced = {{Opcode::kNorm, -1, -1}};
     }
     add({Opcode::kUpdate, -1, -1}, reduced);
     add({Opcode::kReport, -1, -1}, {{Opcode::kBackward, -1, last}});
@@ -169,6 +176,7 @@ Plan make_plan(const TestPlan& spec) {
   plan.micro_batches = spec.micro_batches;
   plan.schedule = spec.schedule;
   plan.training.wire_type = spec.wire_type;
+  plan.training.optimizer.max_norm = spec.max_norm;
   const auto& first = spec.shares.front();
   plan.training.batch =
       std::accumulate(first.begin(), first.end(), std::int64_t{0}) * spec.micro_batches -

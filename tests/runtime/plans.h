@@ -39,6 +39,7 @@ struct TestPlan {
   /// Given: the weights by which buckets divide their state (tests/support/shard_plan.h).
   std::vector<std::int64_t> weights = {};
   StateLevel level = StateLevel::kOptimizer;  ///< what they divide
+  double max_norm = 0;                        ///< of gradients; 0: they are not clipped
 };
 
 /// A verified plan in fp64 with two buckets a stage, and those that stages share.

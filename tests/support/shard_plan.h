@@ -48,7 +48,12 @@ inline void shard_program(const Plan& plan, Program& program) {
       }
       if (bucket.divides_gradients()) continue;
     }
-    if (id.opcode == Opcode::kUpdate && last_sum.object >= 0) instruction.after = {last_sum};
+    const bool clips = plan.training.optimizer.max_norm > 0;
+    if (id.opcode == (clips ? Opcode::kNorm : Opcode::kUpdate) && last_sum.object >= 0) {
+      std::erase_if(instruction.after,
+                    [](const InstructionId& one) { return sums_gradients(one.opcode); });
+      instruction.after.push_back(last_sum);
+    }
     const bool updates = id.opcode == Opcode::kUpdate;
     const int returned = id.opcode == Opcode::kBackward ? id.micro_batch : -1;
     if (sums_gradients(id.opcode)) last_sum = id;

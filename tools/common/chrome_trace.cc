@@ -32,6 +32,7 @@ std::string_view colour_of(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kNorm:
     case Opcode::kReport:
       return "rail_response";
     default:
@@ -157,7 +158,7 @@ class TraceWriter {
   void add_event(const TimelineEvent& event) {
     const Opcode opcode = event.instruction.opcode;
     const StreamKind stream = stream_of(opcode);
-    const bool moves = stream != StreamKind::kCompute && opcode != Opcode::kReport;
+    const bool moves = stream != StreamKind::kCompute && !is_of_all_ranks(opcode);
     Json json = {
         {"ph", "X"},
         {"name", title_of(plan_, plan_.stage_of_rank(event.rank), event.instruction)},

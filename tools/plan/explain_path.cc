@@ -167,8 +167,8 @@ class PathWriter {
         return device(line.rank);
       case StreamKind::kCollective: {
         const auto stage = static_cast<std::size_t>(e_.plan.stage_of_rank(line.rank));
-        const std::size_t ranks = opcode == Opcode::kReport ? e_.estimate.devices.size()
-                                                            : e_.plan.stages[stage].ranks.size();
+        const std::size_t ranks = is_of_all_ranks(opcode) ? e_.estimate.devices.size()
+                                                          : e_.plan.stages[stage].ranks.size();
         return ranks == 1 ? device(line.rank) : fmt::format("{} devices", ranks);
       }
       default:

@@ -218,7 +218,7 @@ std::string slack_table(const Explanation& e, std::size_t top) {
   std::map<std::tuple<int, Opcode, int>, double> least;  // by stage, opcode, and cut or bucket
   for (const SlackOf& s : e.slack) {
     const InstructionId& id = s.event.instruction;
-    const int stage = id.opcode == Opcode::kReport ? 0 : e.plan.stage_of_rank(s.event.rank);
+    const int stage = is_of_all_ranks(id.opcode) ? 0 : e.plan.stage_of_rank(s.event.rank);
     const auto [entry, added] = least.try_emplace(std::tuple(stage, id.opcode, id.object), s.slack);
     if (!added) entry->second = std::min(entry->second, s.slack);
   }

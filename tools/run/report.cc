@@ -112,9 +112,11 @@ void RunReport::start(std::string_view transport) {
                << "  " << layout(plan_) << "\n"
                << (wire ? fmt::format("  gradients travel in {}\n", agpcs::name_of(*wire)) : "")
                << "\n"
-               << fmt::format("{:>6}  {:>12}  {:>12}{}  {:>10}  {:>10}", "step", "loss",
-                              "samples/s", tokens_ > 0 ? fmt::format("  {:>12}", "tokens/s") : "",
-                              "step time", "to plan")
+               << fmt::format(
+                      "{:>6}  {:>12}{}  {:>12}{}  {:>10}  {:>10}", "step", "loss",
+                      plan_.training.optimizer.max_norm > 0 ? fmt::format("  {:>10}", "norm") : "",
+                      "samples/s", tokens_ > 0 ? fmt::format("  {:>12}", "tokens/s") : "",
+                      "step time", "to plan")
                << std::endl;
 }
 
@@ -125,15 +127,18 @@ void RunReport::step(const StepReport& report) {
   seconds_.add(report.seconds);
   ++steps_;
   if (json_) {
-    return print_line(console_, with_rates({{"event", "step"},
-                                            {"step", report.step},
-                                            {"loss", report.loss},
-                                            {"seconds", report.seconds}},
-                                           report.seconds));
+    Json json = {{"event", "step"},
+                 {"step", report.step},
+                 {"loss", report.loss},
+                 {"seconds", report.seconds}};
+    if (report.gradient_norm) json["gradient_norm"] = *report.gradient_norm;
+    return print_line(console_, with_rates(std::move(json), report.seconds));
   }
   const double rate = samples_per_second(report.seconds);
-  console_.out << fmt::format("{:>6}  {:>12.6g}  {:>12.1f}{}  {:>10}  {:>10}", report.step,
-                              report.loss, rate,
+  const std::string norm =
+      report.gradient_norm ? fmt::format("  {:>10.4g}", *report.gradient_norm) : "";
+  console_.out << fmt::format("{:>6}  {:>12.6g}{}  {:>12.1f}{}  {:>10}  {:>10}", report.step,
+                              report.loss, norm, rate,
                               tokens_ > 0
                                   ? fmt::format("  {:>12.0f}", static_cast<double>(tokens_) * rate)
                                   : "",

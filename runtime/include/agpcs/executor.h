@@ -122,6 +122,15 @@ class Executor {
   /// Replaces the bucket's values by what that memory holds now: the sums.
   virtual Status widen_bucket(int bucket);
 
+  /// `squares` and `scale` serve plans that clip gradients by their norm (Optimizer::max_norm).
+  /// Both come before `update`, once all gradients are summed. `squares` returns the sum of the
+  /// squares of those gradients of `bucket` that `update` reads. kUnavailable (the default): the
+  /// executor cannot clip.
+  virtual Result<double> squares(int bucket);
+  /// Multiplies all gradients that `update` reads by `factor`. It is also called once before the
+  /// first step, with 1. kUnavailable (the default): the executor cannot clip.
+  virtual Status scale(double factor);
+
   /// Returns this rank's part of the step's loss: the sum over its samples / plan.training.batch.
   /// Where some labels do not count (Loss::ignore_index), it is the sum over its labels that count
   /// / the labels of the whole batch that count; gradients are of the same. The parts of the ranks

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct StepReport {
   std::int64_t step = 0;
   double loss = 0;     ///< mean over the batch, the same on every rank
   double seconds = 0;  ///< wall time of the step on this rank
+  /// The norm of all gradients before they were clipped, where the plan clips them.
+  std::optional<double> gradient_norm = {};
 };
 
 class Replayer {

@@ -210,27 +210,47 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
 }
 
 TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
+  for (const double max_norm : {0.0, 1.0}) {
+    Training training = problem_->training;
+    training.optimizer.kind = OptimizerKind::kAdam;
+    training.optimizer.max_norm = max_norm;
+    const auto made =
+        Problem::make(problem_->graph, problem_->cluster, training, problem_->options);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const Problem& problem = **made;
+    Rng rng(12);
+    Evaluator evaluator(problem);
+    int divided = 0;
+    for (int i = 0; i < 50 && !HasFailure(); ++i) {
+      Strategy strategy = random_strategy(rng, problem);
+      for (StageSpec& spec : strategy.stages) {
+        spec.state = static_cast<StateLevel>(rng.below(3));
+        divided += divides_state(spec, training) ? 1 : 0;
+      }
+      const Score score = evaluator.evaluate(strategy);
+      expect_equal(score, by_simulation(problem, strategy),
+                   print_strategy(strategy, problem.graph, problem.cluster));
+      EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
+      EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
+    }
+    EXPECT_GT(divided, 10);
+  }
+}
+
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfClippedGradients) {
   Training training = problem_->training;
-  training.optimizer.kind = OptimizerKind::kAdam;
+  training.optimizer.max_norm = 1;
   const auto made = Problem::make(problem_->graph, problem_->cluster, training, problem_->options);
   ASSERT_TRUE(made.ok()) << made.status().message();
-  const Problem& problem = **made;
-  Rng rng(12);
-  Evaluator evaluator(problem);
-  int divided = 0;
+  Evaluator evaluator(**made), without(*problem_);
+  Rng rng(13);
   for (int i = 0; i < 60 && !HasFailure(); ++i) {
-    Strategy strategy = random_strategy(rng, problem);
-    for (StageSpec& spec : strategy.stages) {
-      spec.state = static_cast<StateLevel>(rng.below(3));
-      divided += divides_state(spec, training) ? 1 : 0;
-    }
+    const Strategy strategy = random_strategy(rng, **made);
     const Score score = evaluator.evaluate(strategy);
-    expect_equal(score, by_simulation(problem, strategy),
-                 print_strategy(strategy, problem.graph, problem.cluster));
-    EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
-    EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
+    expect_equal(score, by_simulation(**made, strategy),
+                 print_strategy(strategy, problem_->graph, problem_->cluster));
+    EXPECT_GE(score.step_seconds, without.evaluate(strategy).step_seconds);
   }
-  EXPECT_GT(divided, 10);
 }
 
 TEST_P(EvaluatorOf, SaysThatSumsWithoutTimeMakeStepsShorter) {

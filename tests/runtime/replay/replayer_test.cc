@@ -178,6 +178,39 @@ TEST_P(ReplayerOver, SetsOfStagesThatShareBucketsOverlap) {
                                .shared = {{0, 2}, {0, 1, 2}, {1, 2}, {0, 2}}});
 }
 
+TEST_P(ReplayerOver, GradientsAreClippedByTheNormOfAll) {
+  const std::vector<std::vector<std::int64_t>> pipeline = {{3, 1}, {4}, {0}};
+  for (const double max_norm : {1.0, 1e12}) {
+    expect_equal_to_one_process({.shares = {{4}}, .cuts = {}, .max_norm = max_norm});
+    expect_equal_to_one_process({.shares = {{1, 2, 1}}, .cuts = {}, .max_norm = max_norm}, 2);
+    expect_equal_to_one_process({.shares = pipeline,
+                                 .cuts = {{0, 1, {"a"}}},
+                                 .micro_batches = 3,
+                                 .shared = {{0, 1}},
+                                 .max_norm = max_norm});
+    for (const StateLevel level : {StateLevel::kOptimizer, StateLevel::kGradients}) {
+      expect_equal_to_one_process({.shares = pipeline,
+                                   .cuts = {{0, 1, {"a"}}},
+                                   .micro_batches = 3,
+                                   .weights = {1, 3},
+                                   .level = level,
+                                   .max_norm = max_norm});
+    }
+  }
+}
+
+TEST_P(ReplayerOver, AnExecutorThatCannotClipIsRefused) {
+  const Plan plan = make_plan({.shares = {{1, 1}}, .cuts = {}, .max_norm = 1});
+  GetParam().run(2, [&](Transport& transport) {
+    FakeExecutor executor;
+    executor.clips = false;
+    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+    EXPECT_THAT(replayer.status().message(),
+                HasSubstr("the executor cannot clip gradients\n"
+                          "  hint: a plan without max_norm in cluster.yaml"));
+  });
+}
+
 TEST_P(ReplayerOver, IdleRanksHearOfTheLoss) {
   expect_equal_to_one_process({{{3, 1}, {0, 0}}, {}, 2});
   expect_equal_to_one_process({{{2, 2}, {4}, {0}}, {{0, 1, {"a"}}}, 3});

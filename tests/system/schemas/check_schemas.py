@@ -17,6 +17,7 @@ import collections
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,11 @@ class Outputs:
         segments = self.folder / "segments.plan"
         segments.write_text(plan.read_text().replace("recompute=no", "recompute=yes segments=1", 1))
         yield "agpcs_plan_json", segments.name, parse(self.run("agpcs-plan", "json", segments))
+        for kind in ("sgd", "adam"):
+            cluster, clips = self.folder / f"{kind}.yaml", self.folder / f"{kind}.plan"
+            cluster.write_text(re.sub(r"optimizer: .*", f"optimizer: {{kind: {kind}, max_norm: 1}}", (ROOT / CLUSTER).read_text()))
+            self.run("agpcs-compile", MODEL, cluster, "-o", clips, "-q", "--refiner", "none")
+            yield "agpcs_plan_json", clips.name, parse(self.run("agpcs-plan", "json", clips))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         for made in (plan, pipeline):
             yield "agpcs_plan_json", made.name, parse(
@@ -125,7 +131,9 @@ class Outputs:
                 self.run("agpcs-allreduce", topology, "--compare", "--json"))
 
     def of_runs(self):
-        """A job that saves a checkpoint, and one that goes on from it and writes a trace."""
+        """A job that saves a checkpoint, and one that goes on from it and writes a trace; and one that clips gradients."""
+        for line in self.run("agpcs-run", self.folder / "adam.plan", MODEL, "--json", "--transport", "loopback", "--steps", "2").splitlines():
+            yield "agpcs_run", line, parse(line)
         for name in ("replicas", "pipeline"):
             plan, saved, trace = (self.folder / f"{name}.{end}" for end in ("plan", "saved", "json"))
             run = ["agpcs-run", plan, MODEL, "--json", "--transport", "loopback", "--threads", "1", "--save", saved]

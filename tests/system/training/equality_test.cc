@@ -198,9 +198,35 @@ class PlainPyTorch : public ::testing::TestWithParam<std::string> {
     if (python.empty() || std::system((python + " -c 'import onnx' 2>/dev/null").c_str()) != 0) {
       GTEST_SKIP() << "Debian's python3-torch and python3-onnx are not installed";
     }
-    const std::string command = fmt::format("{} tests/system/training/models.py train {} {} {}",
-                                            python, GetParam(), model(), folder_.string());
+  }
+
+  /// Trains by `plan` and in a plain loop that clips gradients to `max_norm` ("": it does not).
+  void expect_equal(const Graph& graph, const Plan& plan, const std::string& max_norm = "") {
+    const std::string command =
+        fmt::format("{} tests/system/training/models.py train {} {} {} {}", AGPCS_TORCH_PYTHON,
+                    GetParam(), model(), folder_.string(), max_norm);
     ASSERT_EQ(std::system(command.c_str()), 0);
+    const auto options = [&] {
+      std::vector<std::pair<std::string, std::string>> files;
+      for (TensorId id : graph.inputs) {
+        const std::string& name = graph.tensor(id).name;
+        files.emplace_back(name, file("sample." + name));
+      }
+      TorchOptions o;
+      o.data = open_data_files(graph, {.paths = files}).value();
+      return o;
+    };
+    const Trained got = testing::train(graph, plan, kSteps, options);
+    Trained want{testing::read_doubles(file("losses")), {}, {}};
+    for (const auto& [name, value] : got.values) {
+      want.values[name] = testing::read_floats(file("final." + name));
+    }
+    testing::expect_equal_training(got, want, kTolerance);
+  }
+  Graph graph() const {
+    Graph graph = testing::training_graph(model());
+    testing::set_dropout(graph, 0);
+    return graph;
   }
   std::string model() const { return "tests/system/training/models/" + GetParam() + ".onnx"; }
   std::string file(const std::string& name) const { return folder_ / (name + ".npy"); }
@@ -210,24 +236,20 @@ class PlainPyTorch : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
-  Graph graph = testing::training_graph(model());
-  testing::set_dropout(graph, 0);
-  const auto options = [&] {
-    std::vector<std::pair<std::string, std::string>> files;
-    for (TensorId id : graph.inputs) {
-      const std::string& name = graph.tensor(id).name;
-      files.emplace_back(name, file("sample." + name));
-    }
-    TorchOptions o;
-    o.data = open_data_files(graph, {.paths = files}).value();
-    return o;
-  };
-  const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);
-  const Trained got = testing::train(graph, plan, kSteps, options);
-  Trained want{testing::read_doubles(file("losses")), {}, {}};
-  for (const auto& [name, value] : got.values)
-    want.values[name] = testing::read_floats(file("final." + name));
-  testing::expect_equal_training(got, want, kTolerance);
+  const Graph model = graph();
+  expect_equal(model, testing::plan_with(model, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2));
+}
+
+TEST_P(PlainPyTorch, ClipsByTheNormOfAllGradientsWhateverThePlan) {
+  const Graph model = graph();
+  Training training = testing::training_of(kBatch);
+  training.optimizer.max_norm = 0.5;
+  const Plan whole = testing::plan_with(model, training, {{1, 3}, {2, 2}}, 2);
+  expect_equal(model, whole, "0.5");
+  for (const StateLevel level : kDividingLevels) {
+    SCOPED_TRACE(name_of(level));
+    expect_equal(model, testing::sharded(whole, {1, 2}, level), "0.5");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PlainPyTorch, ::testing::Values("conv", "bert"),

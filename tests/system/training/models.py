@@ -3,8 +3,8 @@
 """The two small models of the training tests: exports them, and trains them with a plain PyTorch loop.
 
     models.py export FOLDER              writes conv.onnx and bert.onnx, weights included
-    models.py train NAME MODEL FOLDER    loads MODEL's weights, trains, writes to FOLDER as .npy:
-                                         the samples, the losses and the final parameters
+    models.py train NAME MODEL FOLDER [MAX_NORM]    loads MODEL's weights, trains, clips gradients if told, writes to FOLDER
+                                                    as .npy: the samples, the losses and the final parameters
 
 Runs with Debian's python3-torch and python3-onnx. Training never drops out: the test sets the ratio to 0, too.
 """
@@ -120,7 +120,7 @@ def export(folder):
             output_names=["logits"], dynamic_axes={key: {0: "batch"} for key in [*inputs, "logits"]})
 
 
-def train(name, path, folder):
+def train(name, path, folder, max_norm=None):
     torch.set_num_threads(1)
     model = MODELS[name]().train()
     for module in model.modules():
@@ -138,6 +138,8 @@ def train(name, path, folder):
         loss = nn.functional.cross_entropy(model(**batch), labels)
         optimizer.zero_grad()
         loss.backward()
+        if max_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
         losses.append(loss.item())
     results = {f"sample.{key}": value for key, value in samples.items()}
@@ -151,7 +153,7 @@ def main():
     if sys.argv[1] == "export":
         export(pathlib.Path(sys.argv[2]))
     else:
-        train(sys.argv[2], sys.argv[3], pathlib.Path(sys.argv[4]))
+        train(sys.argv[2], sys.argv[3], pathlib.Path(sys.argv[4]), *map(float, sys.argv[5:]))
 
 
 if __name__ == "__main__":

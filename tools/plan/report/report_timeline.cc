@@ -35,6 +35,7 @@ Sort sort_of(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kNorm:
     case Opcode::kReport:
       return kReduce;
     default:

@@ -68,7 +68,7 @@ class Job:
     `cluster` is the plan's cluster file. With it the job is refused if the state of its optimizer does not fit into the
         memory that the plan left, however much the plan's own optimizer keeps. A plan that this process made knows it.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
-        does. `job.grad_norm` is that of the last step, before it was clipped.
+        does; by default it is the plan's. `job.grad_norm` is that of the last step, before it was clipped.
     `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
         default it is the plan's precision, unless all parameters that train have half precision themselves.
     `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
@@ -129,6 +129,8 @@ class Job:
         self._exported = _Exported(graph, _torch_export.origins(converted), file)
         self._cluster = cluster or plan._made_from and plan._made_from[1]
         data = self._exported.place(plan, cluster, self._cluster)
+        if asked["max_norm"] is None:
+            asked["max_norm"] = data["training"]["optimizer"].get("max_norm")
         self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())

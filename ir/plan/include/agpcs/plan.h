@@ -209,6 +209,8 @@ enum class Opcode : std::uint8_t {
   kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
                    ///< the gradients of a micro-batch where ranks divide them, else all
   kAllGather,      ///< brings the updated parameters of sharded bucket `object` to all its ranks
+  kNorm,           ///< sums the squares of all gradients over all ranks of the plan, each once;
+                   ///< only where the optimizer clips (Optimizer::max_norm)
   kUpdate,         ///< optimizer step on all parameters of the stage that this rank owns
   kReport,         ///< sums the loss over all ranks of the plan
   kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
@@ -222,6 +224,8 @@ inline constexpr int kStreamKindCount = 4;
 /// Returns the stream that runs instructions of `opcode`. kGradients is an event of the compute
 /// stream.
 StreamKind stream_of(Opcode opcode);
+/// Returns true for a collective in which all ranks of the plan take part.
+bool is_of_all_ranks(Opcode opcode);
 
 /// Names one instruction of the same program: opcode, cut or bucket (-1: neither), micro-batch (-1:
 /// no micro-batch).

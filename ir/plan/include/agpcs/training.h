@@ -40,6 +40,10 @@ struct Optimizer {
   /// sgd and adam: added to the gradient; adamw: what a step takes from a value, per rate.
   double weight_decay = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam and adamw
+  /// Gradients are scaled down to this norm where theirs is larger: the square root of the sum of
+  /// the squares of all of the model's gradients, as PyTorch's clip_grad_norm_ has it; 0: they are
+  /// not clipped.
+  double max_norm = 0;
 };
 
 /// The loss: a kind, and the model outputs it is attached to, with weights.

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from cases import build, on_ranks
-from test_job import BATCH, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
+from test_job import BATCH, CLUSTER, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
 
 import torch
 from torch import nn
@@ -110,6 +110,17 @@ class Clips(Compares):
         self.assertGreater(min(self.compare(Transformer, TWO_BY_TWO, 0.3)), 0.3, "nothing was clipped")
         self.assertGreater(min(self.compare(Tied, TWO, 0.1)), 0.1, "nothing was clipped")
         self.assertGreater(min(self.compare(TiedHead, TWO, 0.1)), 0.1, "nothing was clipped")  # both stages hold its table
+
+    def test_as_the_plan_says_where_the_job_says_nothing(self):
+        cluster = CLUSTER.replace("momentum: 0.9}", "momentum: 0.9, max_norm: 0.1}")
+        plan = plan_of(Tied, TWO_BY_TWO, cluster=cluster)
+        self.assertIn("  update after=norm\n", plan.text)
+        (losses, norms, _, state), = on_ranks(by_one_process, Tied, ((0, BATCH),), 0.1, ranks=1)
+        self.assertGreater(min(norms), 0.1, "nothing was clipped")
+        results = on_ranks(by_job, Tied, plan, {"trace": True}, ranks=plan.ranks)
+        self.assert_alike(results, losses, state)
+        for _, found, _, _ in results:
+            self.assert_near(found, norms)
 
     def test_by_the_largest_gradient_and_leaves_small_ones_alone(self):
         norms = self.compare(Mlp, TWO_BY_TWO, 0.05, math.inf)

@@ -446,6 +446,9 @@ class Player:
 
         return gather
 
+    def _norm(self):
+        return self._updating.agree
+
     def _update(self):
         return self._updating.step
 

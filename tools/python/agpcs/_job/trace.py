@@ -23,10 +23,11 @@ from agpcs._torch_clock import Clock
 KEPT = 64  # steps
 _STREAMS = ("compute", "send", "recv", "collective")
 _STREAM_OF = {"forward": 0, "backward": 0, "update": 0, "send": 1, "send_gradient": 1, "recv": 2, "recv_gradient": 2,
-              "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "report": 3}
+              "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "norm": 3,
+              "report": 3}
 _COLOURS = {"forward": "thread_state_running", "backward": "thread_state_runnable", "update": "thread_state_iowait",
             "all_reduce": "rail_response", "reduce_scatter": "rail_response", "all_gather": "rail_response",
-            "report": "rail_response"}
+            "norm": "rail_response", "report": "rail_response"}
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather")
 _QUANTITIES = (("forward", "backward", "update"), _REDUCTIONS, ("send", "send_gradient"))
 
@@ -189,7 +190,7 @@ def _text(plan, every, chosen, steps, planned):
             name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if len(of) > 1 or of and what not in _REDUCTIONS else [])]
             lines.append({"ph": "X", "name": " ".join(name), "cat": what, "cname": _COLOURS.get(what, "rail_load"),
                           "pid": rank * width, "tid": stream, "ts": e.begin, "dur": round(e.end - e.begin, 3)})
-            if stream != 0 and what != "report":
+            if stream != 0 and what not in ("norm", "report"):
                 lines[-1]["args"] = {"bytes": e.size}
             for peer in e.peers:
                 send = sent[peer, e.word.replace("recv", "send", 1)]

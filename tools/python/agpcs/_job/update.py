@@ -24,6 +24,7 @@ class Update:
         # Its gradient is what all ranks found, so that the scaler of a rank without an optimizer hears of it, too.
         self._witness = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], lr=0)
         self.norm = None  #: of the last step's gradients, before they were clipped
+        self._finite = None  # whether the step's gradients are; None: nobody has looked at them yet
 
     def take(self, optimizer, counted):
         """Steps `optimizer` from now on, which is that of this rank's parameters, or None. Of the parameters, this rank
@@ -38,10 +39,16 @@ class Update:
     def scaled(self, loss):
         return loss if self.scaler is None else self.scaler.scale(loss)
 
-    def step(self):
-        finite = self.scaler is None or self._unscaled()
+    def agree(self):
+        """What waits for other ranks. A plan with the line `norm` has it there, and else `step` does it."""
+        self._finite = self.scaler is None or self._unscaled()
         if self._max_norm is not None:
             self._clip()
+
+    def step(self):
+        if self._finite is None:
+            self.agree()
+        finite, self._finite = self._finite, None
         if finite and self._optimizer is not None:
             self._optimizer.step()
         if self.scaler is not None:
