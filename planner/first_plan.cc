@@ -2,7 +2,7 @@
 #include "planner/first_plan.h"
 
 #include "ir/base/at.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/seed/candidates.h"

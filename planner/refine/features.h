@@ -8,7 +8,7 @@
 // changes by the rough step.
 #pragma once
 
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/problem.h"
 #include "planner/refine/moves/strategy_move.h"
 #include "planner/refine/search_point.h"

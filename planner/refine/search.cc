@@ -6,7 +6,7 @@
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/known_scores.h"
 #include "planner/evaluate/memory_bound.h"
-#include "planner/evaluate/rough_fit.h"
+#include "planner/evaluate/rough/fit.h"
 #include "planner/refine/features.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/refine/worker_pool.h"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "planner/evaluate/evaluator.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/problem.h"
 #include "planner/seed/device_groups.h"
 

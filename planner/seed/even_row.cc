@@ -4,7 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
 #include "ir/strategy/strategy.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 
 #include <algorithm>
 #include <cmath>

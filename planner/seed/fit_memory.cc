@@ -4,7 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
 

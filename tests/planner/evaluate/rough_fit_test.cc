@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate/rough_fit.h"
+#include "planner/evaluate/rough/fit.h"
 
 #include "ir/base/rng.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cost_model/fit/ridge_fit.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 
 namespace agpcs {
 

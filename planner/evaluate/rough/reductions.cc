@@ -2,7 +2,7 @@
 // The part of a rough step that sums the gradients of each stage.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 
 #include <algorithm>
 #include <cstddef>

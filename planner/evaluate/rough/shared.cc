@@ -2,7 +2,7 @@
 // The part of a rough step that sums the gradients of parameters that stages share.
 #include "ir/base/at.h"
 #include "planner/evaluate/evaluator_stages.h"
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 
 #include <algorithm>
 #include <map>

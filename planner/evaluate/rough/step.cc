@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate/rough_step.h"
+#include "planner/evaluate/rough/step.h"
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
