@@ -68,7 +68,7 @@ class StageTimer {
   /// Shares that were balanced by these seconds (shares.h), for whoever balances them: by the kinds
   /// of the devices and by samples. Empty ones are not known.
   std::vector<ShareRun>& known_shares(const std::vector<KindRun>& kinds, std::int64_t samples);
-  /// The gradients of these operators, for whoever works them out (rough_step.h).
+  /// The gradients of these operators, for whoever works them out (rough/step.h).
   std::optional<StageGradients> gradients;
 
  private:

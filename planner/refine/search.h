@@ -15,7 +15,7 @@ namespace agpcs {
 /// that of start 0; memory is the hard constraint. Formula 2's communication is the exposed
 /// communication of a device on average, in the same unit.
 ///
-/// An imagined strategy costs its rough step (rough_step.h), scaled so that it is right where the
+/// An imagined strategy costs its rough step (rough/step.h), scaled so that it is right where the
 /// walk began. Memory is counted as always. Imagined strategies have no buckets, so there are no
 /// moves of buckets, and no communication (0). On clusters of more than 256 devices there is no
 /// imagined point.
