@@ -73,7 +73,7 @@ agpcs_room(tools/profile ir/* frontend/* codegen cost_model/* planner/* runtime 
 agpcs_room(tools/cluster ir/* frontend/* codegen runtime runtime/* tools/common tools/run tools/profile)
 agpcs_room(tools/allreduce ir/* frontend/* codegen cost_model/* planner/flows tools/common)
 agpcs_room(tools/train_policy ir/* planner planner/* tools/common)
-agpcs_room(tools/python ir/* frontend/* cost_model/* planner planner/* runtime runtime/job tools/common tools/compile tools/plan)
+agpcs_room(tools/python ir/* frontend/* cost_model/* planner planner/* runtime runtime/job runtime/support tools/common tools/compile tools/plan)
 
 define_property(TARGET PROPERTY AGPCS_ROOM BRIEF_DOCS "The room that a library of AGPCS belongs to")
 define_property(GLOBAL PROPERTY AGPCS_INSTALLED BRIEF_DOCS "The libraries that are installed")

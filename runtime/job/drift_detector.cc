@@ -8,6 +8,7 @@
 #include "ir/base/median.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift_points.h"
 #include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace agpcs {
@@ -71,6 +73,36 @@ double middle_of(std::vector<double> values) {
   return std::clamp(0.0, values[(values.size() - 1) / 2], values[values.size() / 2]);
 }
 
+/// Says why a device computes at another speed; empty where that is not known.
+std::string_view why_of(const DriftChange& change) {
+  const bool slower = change.factor > 1;
+  switch (change.cause) {
+    case DriftCause::kUnknown:
+      return "";
+    case DriftCause::kWork:
+      return slower ? ": it needs more processor time" : ": it needs less processor time";
+    case DriftCause::kHeld:
+      return slower ? ": a quota or its host holds its processor back"
+                    : ": no quota and no host holds its processor back any more";
+    case DriftCause::kTaken:
+      return slower ? ": other work has its processor, or it waits"
+                    : ": no other work has its processor any more";
+  }
+  return "";
+}
+
+/// Returns the ranks of the stage and of those that exchange activations with it.
+std::vector<int> ranks_around(const Plan& plan, int stage) {
+  std::vector<int> ranks = plan.stages[static_cast<std::size_t>(stage)].ranks;
+  for (const Cut& cut : plan.cuts) {
+    if (cut.from != stage && cut.to != stage) continue;
+    const int other = cut.from == stage ? cut.to : cut.from;
+    const std::vector<int>& more = plan.stages[static_cast<std::size_t>(other)].ranks;
+    ranks.insert(ranks.end(), more.begin(), more.end());
+  }
+  return ranks;
+}
+
 }  // namespace
 
 std::string describe(const Plan& plan, const DriftChange& change) {
@@ -88,8 +120,8 @@ std::string describe(const Plan& plan, const DriftChange& change) {
   }
   const double times = change.factor > 1 ? change.factor : 1 / std::max(change.factor, 1e-6);
   if (times < 1.1) return fmt::format("{} as expected again since step {}", what, change.since);
-  return fmt::format("{} {:.3g} times {} than expected since step {}", what, times, more,
-                     change.since);
+  return fmt::format("{} {:.3g} times {} than expected since step {}{}", what, times, more,
+                     change.since, why_of(change));
 }
 
 DriftDetector::DriftDetector(const Plan& plan, const DriftOptions& options)
@@ -120,6 +152,7 @@ void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
   series.quantity = quantity;
   series.stage = stage;
   series.ranks = shared ? of.ranks : std::vector<int>{rank};
+  series.ends = quantity == Quantity::kSend ? ranks_around(plan, stage) : series.ranks;
   series.expected_seconds = seconds;
   series.floor_seconds = expectation.floor;
   series_.push_back(std::move(series));
@@ -130,8 +163,9 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
   if (++exchanges_ == 1) return {};  // the steps before it were warm-up
   read(by_rank);
   std::vector<DriftChange> changes;
-  const double common = is_learned(Quantity::kCompute) ? in_common() : 0;
   const bool compared = is_learned(Quantity::kCompute);
+  common_wall_ = compared ? in_common([](const Series& series) { return series.now.wall; }) : 0;
+  common_own_ = compared ? in_common(own_of) : 0;
   for (int q = 0; q < kQuantityCount; ++q) {
     const auto quantity = static_cast<Quantity>(q);
     if (!is_learned(quantity)) {
@@ -139,7 +173,7 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
       continue;
     }
     for (Series& series : series_) {
-      if (series.quantity == quantity) observe(series, common, step - every_);
+      if (series.quantity == quantity) observe(series, step - every_);
     }
   }
   if (!compared && is_learned(Quantity::kCompute)) changes = compare_with_plan(step);
@@ -158,10 +192,13 @@ void DriftDetector::read(const std::vector<RankStatistics>& by_rank) {
       const auto rank = static_cast<std::size_t>(series.ranks[i]);
       AGPCS_CHECK(rank < by_rank.size(), "figures of {} ranks, of rank {} none", by_rank.size(),
                   rank);
-      const double value = by_rank[rank][static_cast<std::size_t>(series.quantity)];
+      const double value = by_rank[rank].ratios[static_cast<std::size_t>(series.quantity)];
       least = i == 0 ? value : std::min(least, value);
     }
-    series.value = std::isfinite(least) ? least : series.reference;
+    series.now.wall = std::isfinite(least) ? least : series.reference;
+    if (series.quantity == Quantity::kCompute) {
+      read_clock(series, by_rank[static_cast<std::size_t>(series.ranks.front())]);
+    }
   }
 }
 
@@ -172,15 +209,22 @@ void DriftDetector::learn_normal(Quantity quantity) {
   for (Series& series : series_) {
     if (series.quantity != quantity) continue;
     if (series.learned.size() == kMostLearned) series.learned.erase(series.learned.begin());
-    series.learned.push_back(series.value);
+    series.learned.push_back(series.now);
     count = series.learned.size();
-    quiet = quiet && is_quiet(series.learned, dead_zone(quantity));
+    series.steady = is_quiet(all_of(series.learned, &Point::wall), dead_zone(quantity));
+    const bool own = series.clocked && is_quiet(all_of(series.learned, &Point::own), dead_zone_);
+    quiet = quiet && (series.steady || own);
   }
   if (count > 0 && count < kMostLearned && !quiet) return;
   for (Series& series : series_) {
     if (series.quantity != quantity) continue;
-    note_noise(quantity, kFirstNoise * second_largest_off(series.learned));
-    series.normal = series.reference = median(series.learned);
+    double off = second_largest_off(all_of(series.learned, &Point::wall));
+    if (series.clocked) {
+      off = std::min(off, second_largest_off(all_of(series.learned, &Point::own)));
+    }
+    note_noise(quantity, kFirstNoise * off);
+    series.normal = series.reference = median(all_of(series.learned, &Point::wall));
+    learn_clock(series);
     series.learned.clear();  // the reference is now learned again, from more exchanges
   }
   learned_[static_cast<std::size_t>(quantity)] = true;
@@ -188,18 +232,19 @@ void DriftDetector::learn_normal(Quantity quantity) {
 
 // Finds devices that are far off the others from the beginning.
 std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
-  std::vector<double> off;
+  std::vector<double> off, own_off;
   for (const Series& series : series_) {
-    if (series.quantity == Quantity::kCompute) off.push_back(series.reference);
+    if (series.quantity != Quantity::kCompute) continue;
+    off.push_back(series.reference);
+    own_off.push_back(series.own);
   }
   if (off.size() < 2) return {};
-  const double common = middle_of(std::move(off));
+  const double common = middle_of(std::move(off)), common_own = middle_of(std::move(own_off));
+  const auto is_off = [&](double value) { return std::abs(value) > 2 * dead_zone_; };
   std::vector<DriftChange> changes;
   for (Series& series : series_) {
-    if (series.quantity != Quantity::kCompute ||
-        std::abs(series.reference - common) <= 2 * dead_zone_) {
-      continue;
-    }
+    if (series.quantity != Quantity::kCompute || !is_off(series.reference - common)) continue;
+    if (series.clocked && !is_off(series.own - common_own)) continue;  // it is other work
     series.normal = common;
     series.since = std::max<std::int64_t>(0, step - (exchanges_ - 1) * every_);
     series.established = true;
@@ -208,10 +253,10 @@ std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
   return changes;
 }
 
-double DriftDetector::in_common() const {
+double DriftDetector::in_common(double (*value)(const Series&)) const {
   std::vector<double> off;
   for (const Series& series : series_) {
-    if (series.quantity == Quantity::kCompute) off.push_back(series.value - series.reference);
+    if (series.quantity == Quantity::kCompute) off.push_back(value(series) - series.reference);
   }
   return off.size() < 2 ? 0 : middle_of(std::move(off));
 }
@@ -220,19 +265,24 @@ double DriftDetector::dead_zone(Quantity quantity) const {
   return quantity == Quantity::kCompute ? dead_zone_ : 2 * dead_zone_;
 }
 
-void DriftDetector::observe(Series& series, double common, std::int64_t first_step) {
-  double off = series.value - series.reference;
-  // A busy machine also sends later, but a faster machine does not explain a late message.
-  if (series.quantity == Quantity::kCompute) {
-    off -= common;
-  } else {
-    off -= std::clamp(common, std::min(off, 0.0), std::max(off, 0.0));
-  }
+void DriftDetector::observe(Series& series, std::int64_t first_step) {
+  const bool computes = series.quantity == Quantity::kCompute;
+  if (!computes && !have_processors(series)) return;
+  if (series.excused > 0) return take_excused(series);
+  const double off = off_of(series);
   if (series.recent.size() == kRecent) series.recent.erase(series.recent.begin());
-  series.recent.push_back(series.reference + off);
+  Point point = series.now;
+  point.value = series.reference + off;
+  if (computes) {
+    point.wall -= common_wall_;
+    point.own -= common_own_;
+    point.processor -= common_own_;
+  }
+  series.recent.push_back(point);
   add_up(series.up, series.quantity, off, first_step);
   add_up(series.down, series.quantity, -off, first_step);
   if (series.learning) relearn(series);
+  if (computes) follow_clock(series);
 }
 
 void DriftDetector::add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step) {
@@ -268,8 +318,13 @@ void DriftDetector::relearn(Series& series) const {
   series.learned.push_back(series.recent.back());
   if (series.learned.size() < kLearned) return;
   const double dead = dead_zone(series.quantity);
-  series.reference =
-      std::clamp(median(series.learned), series.reference - dead, series.reference + dead);
+  const bool first = series.clocked && series.changed_in == 0;
+  const double level = median(all_of(series.learned, first ? &Point::wall : &Point::value));
+  series.reference = std::clamp(level, series.reference - dead, series.reference + dead);
+  if (first) {
+    series.steady = is_quiet(all_of(series.learned, &Point::wall), dead);
+    learn_clock(series);
+  }
   series.learning = false;
   series.learned.clear();
 }
@@ -282,12 +337,14 @@ bool DriftDetector::establish(Series& series) {
   const Sum sum = rises ? series.up : series.down;
   const auto exchanges = static_cast<std::size_t>(exchanges_ - sum.exchange + 1);
   const std::size_t count = std::min(exchanges, series.recent.size());
-  const double level = median(std::vector<double>(
-      series.recent.end() - static_cast<std::ptrdiff_t>(count), series.recent.end()));
+  const DriftCause cause = cause_of(series, count);
+  const bool taken = cause == DriftCause::kTaken;  // which the own time shows late
+  const double level = median(last_of(series.recent, count, taken ? &Point::wall : &Point::value));
   series.up = series.down = {};
   series.held = 0;
   const double change = level - series.reference;
-  if (std::abs(change) <= dead) {  // some exchanges are far off, most are not
+  // Some exchanges are far off, most are not; or other work takes a little more than it did.
+  if (std::abs(change) <= (taken ? 2 * dead : dead)) {
     note_noise(series.quantity, sum.peak);
     return false;
   }
@@ -303,6 +360,8 @@ bool DriftDetector::establish(Series& series) {
   series.reference = level;
   series.learning = true;
   series.learned.clear();
+  series.cause = cause;
+  if (series.clocked) move_clock(series, count);
   return true;
 }
 
@@ -340,6 +399,7 @@ bool DriftDetector::settle(Series& series) {
   const bool before = series.established;
   const bool normal = std::abs(series.reference - series.normal) <= dead_zone(series.quantity);
   if (!normal && series.quantity != Quantity::kCompute && is_explained(series)) return false;
+  if (series.clocked) excuse_communication(series);
   series.established = !normal;
   return before || series.established;
 }
@@ -358,7 +418,7 @@ DriftChange DriftDetector::change_of(const Series& series) const {
   const double least = kLeastPart * series.expected_seconds;
   const double factor =
       std::max(seconds(series.reference), least) / std::max(seconds(series.normal), least);
-  return {series.quantity, series.ranks.front(), factor, series.since};
+  return {series.quantity, series.ranks.front(), factor, series.since, series.cause};
 }
 
 std::vector<double> DriftDetector::computing() const {
@@ -366,7 +426,10 @@ std::vector<double> DriftDetector::computing() const {
   for (const Series& series : series_) {
     if (series.quantity != Quantity::kCompute) continue;
     const double floor = series.floor_seconds / series.expected_seconds;
-    const double ratio = std::exp(series.reference) * (1 + floor) - floor;
+    // What a busy machine makes of wall times is no property of the device; its own time is.
+    const double change = series.established ? series.reference - series.normal : 0;
+    const double level = series.clocked && !series.steady ? change : series.reference;
+    const double ratio = std::exp(level) * (1 + floor) - floor;
     ratios[static_cast<std::size_t>(series.ranks.front())] = std::max(ratio, kLeastPart);
   }
   return ratios;
@@ -384,7 +447,11 @@ void DriftDetector::learn_communication_anew() {
     if (series.quantity == Quantity::kCompute || series.recent.empty()) continue;
     series.up = series.down = {};
     series.held = 0;
-    series.reference = series.recent.back();
+    if (series.excused > 0) {  // the next exchanges show what it is now
+      series.excuse = std::numeric_limits<double>::infinity();
+      continue;
+    }
+    series.reference = series.recent.back().value;
     series.learning = true;
     series.learned.clear();
   }

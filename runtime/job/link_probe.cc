@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Probes one pair of ranks after the other, since pairs may share a NIC: a rank that has probed its
 // pair passes the turn on. A round is a header (the number of bytes that follow; kLast: there are
-// no more rounds), the payload if any, and an answer of a few bytes.
+// no more rounds), the payload if any, and an answer of a few bytes. Rounds in which a quota held
+// an end back from its processor do not count: they say nothing of the link.
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/message_tags.h"
+#include "runtime/support/processor_time.h"
 #include "runtime/support/withdraw.h"
 
 #include <agpcs/drift.h>
@@ -34,6 +36,9 @@ constexpr double kLongEnough = 10e-3;
 /// The payload counts for at least this part of a round. If the empty rounds met other work and
 /// took as long as those with a payload, the difference would say nothing.
 constexpr double kLeastRoundPart = 0.125;
+/// A round counts if the kernel held either end back for at most this part of it.
+constexpr double kMostHeld = 0.1;
+constexpr std::size_t kFigures = 3;  // of a pair
 constexpr std::int64_t kLast = -1;
 
 /// A pair, and the payload of a glance at it in bytes; 0: the probe finds the size.
@@ -80,13 +85,13 @@ class LinkProbe {
   }
 
   Status lead(std::size_t pair) {
-    figures.resize(2 * tasks_.size());
+    figures.resize(kFigures * tasks_.size());
     if (pair > 0 && tasks_[pair - 1].from != transport_.rank()) {
       AGPCS_RETURN_IF_ERROR(recv_word(tasks_[pair - 1].from, 3));
     }
     const Task& task = tasks_[pair];
-    AGPCS_RETURN_IF_ERROR(task.bytes > 0 ? glance(task, &figures[2 * pair])
-                                         : measure(task, &figures[2 * pair]));
+    double* const figure = &figures[kFigures * pair];
+    AGPCS_RETURN_IF_ERROR(task.bytes > 0 ? glance(task, figure) : measure(task, figure));
     AGPCS_RETURN_IF_ERROR(send_word(task.to, kLast, 0));
     if (pair + 1 == tasks_.size() || tasks_[pair + 1].from == transport_.rank()) return {};
     return send_word(tasks_[pair + 1].from, 0, 3);
@@ -115,22 +120,31 @@ class LinkProbe {
     return {};
   }
 
-  static void fill(double* figure, double round, double trip, std::size_t bytes) {
+  void fill(double* figure, double round, double trip, std::size_t bytes) const {
     figure[0] = std::max(round - trip, kLeastRoundPart * round) / static_cast<double>(bytes);
     figure[1] = trip / 2;
+    figure[2] = held_ ? 1 : 0;
   }
 
-  /// Runs `count` rounds and returns their seconds, ascending.
+  /// Runs `count` rounds and returns the seconds of those in which both ends had their processors,
+  /// ascending. If these are fewer than two, all count, and `held_` says so.
   Result<std::vector<double>> rounds_of(int peer, std::size_t bytes, int count) {
-    std::vector<double> rounds;
+    std::vector<double> all, rounds;
     for (int i = 0; i < count; ++i) {
+      here_.take();
       AGPCS_TRY(const double seconds, round(peer, bytes));
-      rounds.push_back(seconds);
+      const auto held = static_cast<double>(std::max(here_.take(), word_in_)) * 1e-9;
+      all.push_back(seconds);
+      if (held <= kMostHeld * seconds) rounds.push_back(seconds);
     }
+    held_ = rounds.size() < 2;
+    if (held_) rounds = std::move(all);
     std::sort(rounds.begin(), rounds.end());
     return rounds;
   }
 
+  /// Runs a round. The answer, which stays in `word_in_`, says for how many nanoseconds the kernel
+  /// held the other end back.
   Result<double> round(int peer, std::size_t bytes) {
     const auto begin = Clock::now();
     AGPCS_RETURN_IF_ERROR(send_word(peer, static_cast<std::int64_t>(bytes), 0));
@@ -146,6 +160,7 @@ class LinkProbe {
   Status follow(std::size_t pair) {
     const int peer = tasks_[pair].from;
     while (true) {
+      here_.take();
       AGPCS_RETURN_IF_ERROR(recv_word(peer, 0));
       if (word_in_ == kLast) return {};
       if (word_in_ < 0 || word_in_ > static_cast<std::int64_t>(kMostBytes)) {
@@ -158,7 +173,7 @@ class LinkProbe {
         AGPCS_TRY(const Ticket ticket, transport_.recv(payload, peer, kProbeTag + 1));
         AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kRecv, ticket, limit_));
       }
-      AGPCS_RETURN_IF_ERROR(send_word(peer, 0, 2));
+      AGPCS_RETURN_IF_ERROR(send_word(peer, here_.take(), 2));
     }
   }
 
@@ -178,6 +193,8 @@ class LinkProbe {
   const std::chrono::milliseconds limit_;
   const std::vector<Task> tasks_;
   std::vector<char> payload_;
+  HeldTime here_;
+  bool held_ = false;  // in most of the last rounds, at either end
   std::int64_t word_out_ = 0, word_in_ = 0;
 };
 
@@ -277,12 +294,13 @@ Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& tr
   if (tasks.empty()) return std::vector<LinkMeasurement>();
   LinkProbe probe(tasks, transport, limit);
   Status status = probe.run();
-  probe.figures.resize(2 * tasks.size());
+  probe.figures.resize(kFigures * tasks.size());
   if (status.ok()) status = sum_over_ranks(probe.figures, plan, transport, limit);
   if (!status.ok()) return withdraw(transport, status, limit);
   std::vector<LinkMeasurement> links;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    links.push_back({tasks[i].from, tasks[i].to, probe.figures[2 * i], probe.figures[2 * i + 1]});
+    const double* const figure = &probe.figures[kFigures * i];
+    links.push_back({tasks[i].from, tasks[i].to, figure[0], figure[1], figure[2] > 0});
   }
   return links;
 }

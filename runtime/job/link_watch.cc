@@ -20,6 +20,13 @@ const LinkMeasurement* find(const std::vector<LinkMeasurement>& links, int from,
   return found == links.end() ? nullptr : &*found;
 }
 
+/// Replaces what was measured while an end of the link was held back.
+void replace(std::vector<LinkMeasurement>& links, const LinkMeasurement& link) {
+  for (LinkMeasurement& other : links) {
+    if (other.held && other.from == link.from && other.to == link.to) other = link;
+  }
+}
+
 }  // namespace
 
 LinkWatch::LinkWatch(const Plan& plan, std::vector<LinkMeasurement> first)
@@ -48,6 +55,15 @@ bool LinkWatch::due(bool suspected, bool asked) {
 }
 
 bool LinkWatch::note(std::vector<LinkMeasurement> probed) {
+  for (LinkMeasurement& link : probed) {
+    const LinkMeasurement* known = find(now_, link.from, link.to);
+    if (known == nullptr) continue;
+    if (link.held) {
+      link = *known;
+    } else if (known->held) {  // the first figure that says something
+      for (auto* links : {&first_, &before_, &told_}) replace(*links, link);
+    }
+  }
   now_ = std::move(probed);
   if (before_.empty()) {
     before_ = told_ = now_;
@@ -88,12 +104,14 @@ bool LinkWatch::glance(const std::vector<LinkMeasurement>& glanced) {
   return true;
 }
 
-void LinkWatch::accept() {
+bool LinkWatch::accept() {
+  const bool changed = !changed_links(told_, now_).empty();
   in_vain_ = 0;
   told_ = now_;
   confirming_ = false;
   patience_ = 1;
   rest_ = 0;
+  return changed;
 }
 
 }  // namespace agpcs

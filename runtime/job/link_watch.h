@@ -29,7 +29,9 @@ class LinkWatch {
   /// is due at once. Later ones are due when communication is `suspected` to have changed, when
   /// rank 0 `asked`, or to confirm what the last probe found.
   bool due(bool suspected, bool asked);
-  /// Takes the result of a probe. Returns whether it establishes a new change.
+  /// Takes the result of a probe. Returns whether it establishes a new change. A link of which an
+  /// end was held back from its processor stays as it was last known; where this was so from the
+  /// beginning, its first figure without it is what it was.
   bool note(std::vector<LinkMeasurement> probed);
   /// Returns whether another probe, as soon as possible, has to confirm what the last one found.
   bool confirming() const { return confirming_; }
@@ -41,7 +43,8 @@ class LinkWatch {
   bool glance(const std::vector<LinkMeasurement>& glanced);
   int glances_in_vain() const { return in_vain_; }
   /// Makes the last probe the reported state: only differences from it are changes from now on.
-  void accept();
+  /// Returns whether it differs from what was reported before.
+  bool accept();
   /// Returns whether the last reported state differs from the plan's first probe.
   bool changed() const { return !changed_links(before_, told_).empty(); }
   /// Returns each link as the job first probed it.

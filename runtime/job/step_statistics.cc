@@ -21,6 +21,11 @@ constexpr double kFloorOfStep = 0.02;
 
 std::size_t at(Quantity quantity) { return static_cast<std::size_t>(quantity); }
 
+// Units of the three figures in the first word of a rank: 26 + 13 + 13 bits, which a double has.
+constexpr double kOfRatio = 1 << 19, kMostRatio = 60, kOfPart = 4096, kPartCodes = 8192;
+
+double rounded_part(double part) { return std::round(std::clamp(part, 0.0, 1.0) * kOfPart); }
+
 }  // namespace
 
 std::string_view name_of(Quantity quantity) {
@@ -33,6 +38,48 @@ std::string_view name_of(Quantity quantity) {
       return "send";
   }
   return "";
+}
+
+std::string_view name_of(DriftCause cause) {
+  switch (cause) {
+    case DriftCause::kUnknown:
+      return "unknown";
+    case DriftCause::kWork:
+      return "work";
+    case DriftCause::kHeld:
+      return "held";
+    case DriftCause::kTaken:
+      return "taken";
+  }
+  return "";
+}
+
+// A part of computing that is known to be next to 0 is not 0, which would say that it is not known.
+StatisticsWords words_of(const RankStatistics& statistics) {
+  StatisticsWords words = statistics.ratios;
+  double& first = words[at(Quantity::kCompute)];
+  const bool known = statistics.processor > 0;
+  const double processor = known ? std::max(1.0, rounded_part(statistics.processor)) : 0;
+  const double held = known ? rounded_part(statistics.held) : 0;
+  const double ratio = std::isfinite(first) ? std::clamp(first, -kMostRatio, kMostRatio) : 0;
+  first = (std::round(ratio * kOfRatio) * kPartCodes + processor) * kPartCodes + held;
+  return words;
+}
+
+RankStatistics statistics_of(const StatisticsWords& words) {
+  const auto take_part = [](double& word) {
+    const double rest = std::floor(word / kPartCodes);
+    const double part = word - rest * kPartCodes;
+    word = rest;
+    return part / kOfPart;
+  };
+  RankStatistics statistics;
+  statistics.ratios = words;
+  double& first = statistics.ratios[at(Quantity::kCompute)];
+  statistics.held = take_part(first);
+  statistics.processor = take_part(first);
+  first /= kOfRatio;
+  return statistics;
 }
 
 double step_seconds(const Plan& plan) { return expected(plan, "step"); }
@@ -95,7 +142,11 @@ void StepStatistics::add(const InstructionTime* times) {
   if (parts_.empty()) return;  // an idle rank
   for (const Part& part : parts_) {
     const InstructionTime& time = times[part.instruction];
-    if (time.end > time.begin) nanoseconds_[at(part.quantity)] += time.end - time.begin;
+    if (time.end <= time.begin) continue;
+    nanoseconds_[at(part.quantity)] += time.end - time.begin;
+    if (part.quantity != Quantity::kCompute) continue;
+    processor_ += time.processor;
+    knows_processor_ = knows_processor_ && time.processor > 0;
   }
   ++steps_;
 }
@@ -111,18 +162,26 @@ void StepStatistics::add_probe(double seconds) {
   const double times = seconds / probe_seconds_;
   nanoseconds_[at(Quantity::kCompute)] +=
       std::llround(times * expected_[at(Quantity::kCompute)] * 1e9);
+  knows_processor_ = false;
   ++steps_;
 }
 
-RankStatistics StepStatistics::take() {
-  RankStatistics result{};
+RankStatistics StepStatistics::take(std::int64_t held_nanoseconds) {
+  RankStatistics result;
   const RankExpectation expectation{expected_, floor_};
-  for (std::size_t q = 0; q < result.size() && steps_ > 0; ++q) {
+  for (std::size_t q = 0; q < result.ratios.size() && steps_ > 0; ++q) {
     const double measured =
         static_cast<double>(nanoseconds_[q]) * 1e-9 / static_cast<double>(steps_);
-    result[q] = log_ratio(expectation, static_cast<Quantity>(q), measured);
+    result.ratios[q] = log_ratio(expectation, static_cast<Quantity>(q), measured);
+  }
+  const auto wall = static_cast<double>(nanoseconds_[at(Quantity::kCompute)]);
+  if (knows_processor_ && wall > 0) {
+    result.processor = std::min(1.0, static_cast<double>(processor_) / wall);
+    result.held = std::min(1 - result.processor, static_cast<double>(held_nanoseconds) / wall);
   }
   nanoseconds_ = {};
+  processor_ = 0;
+  knows_processor_ = true;
   steps_ = 0;
   return result;
 }

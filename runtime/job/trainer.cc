@@ -15,6 +15,7 @@
 #include "runtime/replay/plan_exchange.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/operation_times.h"
+#include "runtime/support/processor_time.h"
 
 #include <agpcs/trainer.h>
 
@@ -139,6 +140,7 @@ class PlanTrainer final : public Trainer {
   const TrainerRecording recording_;
   const int warm_up_steps_;
   SwitchBudget budget_;
+  HeldTime held_;
   std::optional<ReplanTask> replanning_;  // on rank 0 only
   std::int64_t next_step_;
   int next_number_ = 0;  // first free number of groups and flows on `transport_`
@@ -214,10 +216,9 @@ void PlanTrainer::fill_report() {
   if (!exchanges()) return;
   if (idle())
     now_->statistics->add_probe(now_->executor->probe(kProbeOfStep * step_seconds(now_->plan)));
-  const RankStatistics statistics = now_->statistics->take();
-  const std::size_t mine = kStatisticsWord + static_cast<std::size_t>(rank_) * kQuantityCount;
-  std::copy(statistics.begin(), statistics.end(),
-            words.begin() + static_cast<std::ptrdiff_t>(mine));
+  const StatisticsWords mine = words_of(now_->statistics->take(held_.take()));
+  const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
+  std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));
   watch_replanning();
   words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_text_.size());
   if (words[kPlanWord] == 0)
@@ -239,9 +240,10 @@ void PlanTrainer::read_report(const StepReport& report) {
   if (now_->steps <= warm_up_steps_) return;
   std::vector<RankStatistics> by_rank(static_cast<std::size_t>(transport_.size()));
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
-    const auto first =
-        words.begin() + static_cast<std::ptrdiff_t>(kStatisticsWord + r * kQuantityCount);
-    std::copy(first, first + kQuantityCount, by_rank[r].begin());
+    StatisticsWords of_rank{};
+    std::copy_n(words.begin() + static_cast<std::ptrdiff_t>(kStatisticsWord + r * of_rank.size()),
+                of_rank.size(), of_rank.begin());
+    by_rank[r] = statistics_of(of_rank);
   }
   drift_ = now_->detector->add(report.step, by_rank);
   look_at_links_ = now_->links->due(now_->detector->suspects_links(), words[kPlanWord] == kProbe) &&
@@ -299,7 +301,7 @@ Result<bool> PlanTrainer::probe() {
 
 Status PlanTrainer::handle_drift() {
   if (transport_.size() > 1) AGPCS_RETURN_IF_ERROR(probe().status());
-  now_->links->accept();
+  if (now_->links->accept()) now_->detector->learn_communication_anew();
   tell_drift();
   return {};
 }
@@ -351,7 +353,7 @@ void PlanTrainer::watch_replanning() {
     auto outcome = replanning_->take();
     if (!outcome) return;
     if (!outcome->ok()) return keep(outcome->status().message());
-    if (!outcome->value()) return keep("no plan is better");
+    if (!outcome->value()) return keep("the hardware is as the plan expects");
     return consider(std::move(*outcome->value()));
   }
   if (!waiting_ || proposal_) return;
@@ -408,7 +410,12 @@ void PlanTrainer::keep(std::string why, const Replan* replan) {
 // carries all that was learned over the slowest link.
 std::string PlanTrainer::too_dear(const Replan& replan) const {
   const double saved = replan.running_step_seconds - replan.step_seconds;
-  if (saved <= 0) return "the new plan is not faster";
+  if (saved <= 0) return "no plan is better";
+  if (saved < options_.switching.least_gain * replan.running_step_seconds) {
+    return fmt::format("the best plan saves {:.1f}% of a step, less than {:.1f}%",
+                       100 * saved / replan.running_step_seconds,
+                       100 * options_.switching.least_gain);
+  }
   std::int64_t bytes = 0;
   for (const StateItem& item : now_->executor->state()) {
     bytes += item.range().size() * static_cast<std::int64_t>(sizeof(float));

@@ -5,6 +5,7 @@
 #include "ir/plan/lookup.h"
 #include "runtime/replay/finite.h"
 #include "runtime/replay/plan_exchange.h"
+#include "runtime/support/processor_time.h"
 #include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
@@ -203,6 +204,9 @@ void PlanReplayer::begin_pass(Pass pass) {
 bool PlanReplayer::compute_step() {
   InstructionTime* times = times_.row(step_);
   post();
+  // Read once a computation, for it costs more than the computation's wall times: what the thread
+  // does between two computations, which is little, counts to the second one.
+  std::int64_t processor = thread_processor_nanoseconds();
   for (const std::size_t index : stream(StreamKind::kCompute)) {
     const ResolvedInstruction& instruction = at(index);
     if (!failure_.ok()) return false;
@@ -212,6 +216,8 @@ bool PlanReplayer::compute_step() {
       times[index].begin = steady_nanoseconds();
       const Status status = compute(instruction);
       times[index].end = steady_nanoseconds() - paused_;
+      const std::int64_t had = std::exchange(processor, thread_processor_nanoseconds());
+      times[index].processor = processor - had;
       if (!status.ok()) fail(instruction.name, status);
       if (!failure_.ok()) return false;
     }

@@ -4,6 +4,7 @@
 #include "frontend/cluster/profile_file.h"
 #include "ir/base/read_file.h"
 #include "runtime/job/drift_expectation.h"
+#include "runtime/support/processor_time.h"
 #include "tools/common/json.h"
 #include "tools/compile/console_stages.h"
 #include "tools/compile/options.h"
@@ -47,6 +48,7 @@ struct AgpcsDrift {
   explicit AgpcsDrift(agpcs::Plan of) : plan(std::move(of)), detector(plan) {}
   agpcs::Plan plan;
   agpcs::DriftDetector detector;
+  agpcs::HeldTime held;
 };
 
 namespace agpcs {
@@ -179,7 +181,7 @@ AGPCS_C AgpcsReply* agpcs_to_measure(AgpcsText options, AgpcsText model, AgpcsTe
   });
 }
 
-AGPCS_C int agpcs_drift_quantities() { return static_cast<int>(RankStatistics().size()); }
+AGPCS_C int agpcs_drift_quantities() { return kQuantityCount; }
 
 AGPCS_C AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift) {
   *drift = nullptr;
@@ -190,11 +192,21 @@ AGPCS_C AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift) {
   });
 }
 
-AGPCS_C void agpcs_drift_statistics(const AgpcsDrift* drift, int rank, double* figures) {
+AGPCS_C void agpcs_drift_statistics(AgpcsDrift* drift, int rank, double processor, int steps,
+                                    double* figures) {
   const RankExpectation expectation = expectation_of(drift->plan, rank);
-  for (std::size_t q = 0; q < RankStatistics().size(); ++q) {
-    figures[q] = log_ratio(expectation, static_cast<Quantity>(q), figures[q]);
+  const double held = static_cast<double>(drift->held.take()) * 1e-9 / std::max(steps, 1);
+  RankStatistics statistics;
+  for (std::size_t q = 0; q < statistics.ratios.size(); ++q) {
+    statistics.ratios[q] = log_ratio(expectation, static_cast<Quantity>(q), figures[q]);
   }
+  const double computing = figures[static_cast<std::size_t>(Quantity::kCompute)];
+  if (processor > 0 && computing > 0) {
+    statistics.processor = std::min(1.0, processor / computing);
+    statistics.held = std::min(1 - statistics.processor, held / computing);
+  }
+  const StatisticsWords words = words_of(statistics);
+  std::copy(words.begin(), words.end(), figures);
 }
 
 AGPCS_C AgpcsReply* agpcs_drift_add(AgpcsDrift* drift, int64_t step, const double* figures,
@@ -202,8 +214,10 @@ AGPCS_C AgpcsReply* agpcs_drift_add(AgpcsDrift* drift, int64_t step, const doubl
   return reply_of([&]() -> Result<AgpcsReply> {
     std::vector<RankStatistics> by_rank(static_cast<std::size_t>(ranks));
     for (RankStatistics& of_rank : by_rank) {
-      std::copy_n(figures, of_rank.size(), of_rank.begin());
-      figures += of_rank.size();
+      StatisticsWords words{};
+      std::copy_n(figures, words.size(), words.begin());
+      of_rank = statistics_of(words);
+      figures += words.size();
     }
     const auto changes = drift->detector.add(step, by_rank);
     return AgpcsReply{0, {json_line(json_array(changes, [&](const DriftChange& change) {

@@ -65,8 +65,11 @@ struct AgpcsDrift;
 int agpcs_drift_quantities();
 /// Sets `*drift`, or null. The reply has no text.
 AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift);
-/// Turns the rank's mean seconds in a step, by quantity, into what it shares of them.
-void agpcs_drift_statistics(const AgpcsDrift* drift, int rank, double* figures);
+/// Turns the rank's mean seconds in each of `steps` steps, by quantity, into what it shares of
+/// them. `processor`: seconds of processor time in its computing; 0: not known, as on an
+/// accelerator.
+void agpcs_drift_statistics(AgpcsDrift* drift, int rank, double processor, int steps,
+                            double* figures);
 /// Adds what all ranks shared in a step: `figures` by rank, then by quantity. Text: a JSON array of
 /// [text, quantity, rank, factor, since] for each change.
 AgpcsReply* agpcs_drift_add(AgpcsDrift* drift, std::int64_t step, const double* figures, int ranks);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -158,6 +159,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   AGPCS_TRY(const auto problem,
             Problem::make(Graph(graph_), without_devices(now, left), running.training, wanted));
   ReplanOptions options = options_;
+  options.least_gain = -std::numeric_limits<double>::infinity();  // the trainer judges
   options.interrupted = &cancel;
   AGPCS_TRY(std::optional<Replanned> better, agpcs::replan(*problem, running, options));
   if (!better) return {std::nullopt};

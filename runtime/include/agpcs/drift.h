@@ -34,11 +34,27 @@ enum class Quantity : std::uint8_t {
 };
 std::string_view name_of(Quantity quantity);
 
-/// By quantity, the natural logarithm of measured over expected seconds, as a rank shares it.
-/// Measured is the mean over the steps since the last exchange. Both get 2% of the expected step
-/// added, so that what takes next to no part of a step cannot differ much. 0 where the plan expects
-/// nothing.
-using RankStatistics = std::array<double, kQuantityCount>;
+/// What a rank shares of its steps since the last exchange.
+struct RankStatistics {
+  /// By quantity, the natural logarithm of measured over expected seconds. Measured is the mean
+  /// over the steps. Both get 2% of the expected step added, so that what takes next to no part of
+  /// a step cannot differ much. 0 where the plan expects nothing.
+  std::array<double, kQuantityCount> ratios{};
+  /// Part of the wall time of computing in which the computing thread had its processor, by its own
+  /// clock. 0: not known. Computations on an accelerator are timed by its events, and the time of
+  /// the thread that asks for them says nothing; an idle rank's probe is not timed so either.
+  double processor = 0;
+  /// Part of the wall time of computing in which the kernel held the processor back: a quota of the
+  /// rank's cgroup, or the host of a virtual machine. At most 1 - processor.
+  double held = 0;
+};
+
+/// The words of a report that carry a rank's statistics. The first one has three figures, in fixed
+/// point: the number of words belongs to what a plan expects of the network.
+using StatisticsWords = std::array<double, kQuantityCount>;
+StatisticsWords words_of(const RankStatistics& statistics);
+/// Needs: `words` are those of `words_of`, or zeros.
+RankStatistics statistics_of(const StatisticsWords& words);
 
 /// Collects one rank's steps between two exchanges.
 class StepStatistics {
@@ -50,8 +66,10 @@ class StepStatistics {
   /// Adds what the executor's probe took; an idle rank calls this in place of `add`. The first few
   /// probes set the expected duration.
   void add_probe(double seconds);
-  /// Returns the statistics to share, and starts anew. Allocates nothing.
-  RankStatistics take();
+  /// Returns the statistics to share, and starts anew. `held_nanoseconds`: for how long the kernel
+  /// held processors back from this process since the last call; what is longer than the computing
+  /// thread waited does not count. Allocates nothing.
+  RankStatistics take(std::int64_t held_nanoseconds = 0);
 
  private:
   struct Part {
@@ -59,13 +77,24 @@ class StepStatistics {
     Quantity quantity = Quantity::kCompute;
   };
   std::vector<Part> parts_;
-  RankStatistics expected_{};                               ///< seconds; 0: nothing is expected
+  std::array<double, kQuantityCount> expected_{};           ///< seconds; 0: nothing is expected
   double floor_ = 0;                                        ///< seconds
   std::vector<double> first_probes_;                        ///< seconds
   double probe_seconds_ = 0;                                ///< median of `first_probes_`
   std::array<std::int64_t, kQuantityCount> nanoseconds_{};  ///< sum over `steps_` steps
+  std::int64_t processor_ = 0;   ///< nanoseconds of computing over `steps_` steps
+  bool knows_processor_ = true;  ///< of each computation in `steps_` steps
   std::int64_t steps_ = 0;
 };
+
+/// Why a device computes at another speed, as far as its own clock and the kernel tell.
+enum class DriftCause : std::uint8_t {
+  kUnknown,  ///< nobody measures it, as on an accelerator; or it is not a change of computing
+  kWork,     ///< its processor time changed: the work, or the speed of the processor
+  kHeld,     ///< a quota, or the host of a virtual machine, holds its processor back
+  kTaken,    ///< its processor time did not: other work has its processor, or it waits
+};
+std::string_view name_of(DriftCause cause);
 
 struct DriftOptions {
   /// Changes of speed up to this factor count as noise or as errors of the cost model, and are not
@@ -87,6 +116,7 @@ struct DriftChange {
   /// common is not a change of one. Below 1: faster than normal; about 1: normal again.
   double factor = 1;
   std::int64_t since = 0;  ///< step at which it began, as far as is known
+  DriftCause cause = DriftCause::kUnknown;
 };
 
 /// Describes a change: "volta/1 computes 2.4 times slower than expected since step 120".
@@ -101,7 +131,13 @@ std::string describe(const Plan& plan, const DriftChange& change);
 /// each series is compared with its normal, after subtraction of what all devices have in common: a
 /// machine that is busy with other work slows them all. The threshold is twice the height that
 /// noise made a sum reach in the last 1000 exchanges. A change of communication is not reported if
-/// changes of computing explain it. docs/design/reliability.md has details.
+/// changes of computing explain it.
+///
+/// Where ranks know their processor time, a change of computing is one of the rank's own time (its
+/// processor time, and the time for which the kernel held its processor back), as far as the wall
+/// time bears it out. What other work takes counts to the own time as it lasts. Communication
+/// counts only in exchanges in which the ranks at both ends had their processors.
+/// docs/design/reliability.md has details.
 class DriftDetector {
  public:
   explicit DriftDetector(const Plan& plan, const DriftOptions& options = {});
@@ -118,7 +154,8 @@ class DriftDetector {
   /// Takes the present communication as normal, because the caller knows why it changed.
   void learn_communication_anew();
   /// Returns, by rank, the seconds that computing takes now over those that the plan expects.
-  /// Deviations that count as normal are included. 1 where the plan expects nothing.
+  /// Deviations that count as normal are included, unless wall times were too different to say how
+  /// fast the device is: then only what has changed counts. 1 where the plan expects nothing.
   std::vector<double> computing() const;
   /// Takes the present state as what is expected from now on (a plan was made for it, or no plan
   /// was better). Established changes stay in the list; only changes from here on are reported.
@@ -131,25 +168,45 @@ class DriftDetector {
     std::int64_t since = 0;     ///< step
     std::int64_t exchange = 0;  ///< the first exchange since the sum left 0
   };
+  /// One exchange of a series. Logarithms of ratios to what is expected.
+  struct Point {
+    double wall = 0;       ///< wall time
+    double own = 0;        ///< processor time, and the time for which the kernel held it back
+    double processor = 0;  ///< processor time
+    double value = 0;      ///< what the test sees; once normal is known
+  };
   /// The series of one quantity of one rank. Its values are logarithms of ratios, except seconds.
   struct Series {
     Quantity quantity = Quantity::kCompute;
     int stage = 0;
     std::vector<int> ranks;  ///< the least value of these ranks counts; reports name the first one
+    std::vector<int> ends;   ///< all ranks whose processors it needs
     double expected_seconds = 0, floor_seconds = 0;
     double normal = 0;     ///< value that counts as factor 1
     double reference = 0;  ///< value that counts as no change
-    double value = 0;      ///< value in this exchange
+    Point now;             ///< of this exchange
     Sum up, down;
-    std::vector<double> recent;   ///< values of the last few exchanges, newest last
-    std::vector<double> learned;  ///< values since `reference` was set, as long as `learning`
+    std::vector<Point> recent;   ///< of the last few exchanges, newest last
+    std::vector<Point> learned;  ///< since `reference` was set, as long as `learning`
     bool learning = true;
     std::int64_t changed_in = 0;  ///< exchange that last established a change; 0: no change yet
     std::int64_t began_in = 0;    ///< exchange in which that change began
     double change = 0;            ///< size of that change
-    int held = 0;                 ///< exchanges for which an alarm was held back
-    std::int64_t since = 0;       ///< step at which the change began
+    DriftCause cause = DriftCause::kUnknown;
+    int held = 0;            ///< exchanges for which an alarm was held back
+    std::int64_t since = 0;  ///< step at which the change began
     bool established = false;
+    // Of computing, where the rank's own clock tells (`clocked`). `taken`: by how much the wall
+    // time is longer than the own time, at normal, and lately.
+    bool clocked = false;
+    double normal_taken = 0, taken = 0;
+    double own = 0, processor = 0;  ///< at the reference
+    double away = 0;                ///< lately: by how much wall time is longer than processor time
+    double wall_off = 0;            ///< by how much wall time is off in the last few exchanges
+    bool steady = false;            ///< the wall times by which normal was learned were alike
+    // Of communication: a change of computing has just been established, and explains as much.
+    int excused = 0;  ///< exchanges that are left
+    double excuse = 0;
   };
   /// The height that a sum reached before it fell back to 0.
   struct Height {
@@ -161,8 +218,19 @@ class DriftDetector {
   void learn_normal(Quantity quantity);
   bool is_learned(Quantity quantity) const { return learned_[static_cast<std::size_t>(quantity)]; }
   std::vector<DriftChange> compare_with_plan(std::int64_t step);
-  double in_common() const;
-  void observe(Series& series, double common, std::int64_t first_step);
+  double in_common(double (*value)(const Series&)) const;
+  void observe(Series& series, std::int64_t first_step);
+  double off_of(Series& series) const;
+  static double own_of(const Series& series);
+  void read_clock(Series& series, const RankStatistics& statistics) const;
+  void learn_clock(Series& series) const;
+  void follow_clock(Series& series) const;
+  void move_clock(Series& series, std::size_t count) const;
+  DriftCause cause_of(const Series& series, std::size_t count) const;
+  bool has_processor(int rank) const;
+  bool have_processors(const Series& series) const;
+  void excuse_communication(const Series& computing);
+  void take_excused(Series& series) const;
   void add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step);
   void relearn(Series& series) const;
   void note_noise(Quantity quantity, double height);
@@ -178,6 +246,7 @@ class DriftDetector {
   int ranks_ = 0;
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
+  double common_wall_ = 0, common_own_ = 0;  ///< of computing, in this exchange
   /// By quantity, then rank; only those for which the plan expects something.
   std::vector<Series> series_;
   std::array<bool, kQuantityCount> learned_{};
@@ -190,6 +259,8 @@ class DriftDetector {
 struct LinkMeasurement {
   int from = 0, to = 0;
   double seconds_per_byte = 0, latency_seconds = 0;
+  /// An end was held back from its processor in nearly all rounds, so this says little of the link.
+  bool held = false;
 };
 
 class Transport;

@@ -28,7 +28,7 @@ struct HardwareReport {
   std::vector<int> lost_ranks;
 };
 
-/// A plan that is better on the hardware as it is now.
+/// The best plan that was found for the hardware as it is now.
 struct Replan {
   Plan plan;
   double running_step_seconds = 0;  ///< simulated step of the running plan on the hardware now
@@ -38,11 +38,12 @@ struct Replan {
 class Replanner {
  public:
   virtual ~Replanner() = default;
-  /// Returns a better plan than `running`, the running plan, which is a start for the search;
-  /// returns nothing if no plan is better. It is called on rank 0, on a thread of its own, while
-  /// training goes on, and must end soon once `cancel` is set. The new plan has the same model,
-  /// training and ranks (lost ones removed and the rest renumbered). An exception counts as an
-  /// error: training goes on under the running plan.
+  /// Returns the best plan found, beginning from `running`, the running plan; whether it is better
+  /// by enough, the trainer decides (`SwitchOptions::least_gain`). Returns nothing if there is
+  /// nothing to plan for: the hardware is what the running plan was made for. It is called on rank
+  /// 0, on a thread of its own, while training goes on, and must end soon once `cancel` is set. The
+  /// new plan has the same model, training and ranks (lost ones removed and the rest renumbered).
+  /// An exception counts as an error: training goes on under the running plan.
   virtual Result<std::optional<Replan>> replan(const Plan& running, const HardwareReport& hardware,
                                                const std::atomic<bool>& cancel) = 0;
 };

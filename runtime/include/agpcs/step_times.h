@@ -16,6 +16,11 @@ struct InstructionTime {
   /// is done. From then on it may wait for the other end.
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  /// Processor nanoseconds that the calling thread had for a computation, since the one before it.
+  /// Less than end - begin: something else had the processor, or a quota stopped the thread. 0: not
+  /// known, as of messages, and of computations on an accelerator (their times come from its
+  /// events, and the thread's clock says nothing of them).
+  std::int64_t processor = 0;
 };
 
 /// Times of one rank's instructions, in program order, for the last steps, in a ring of

@@ -24,6 +24,7 @@ struct SwitchOptions {
   double horizon_seconds = 3600;  ///< a move must pay for itself within this time
   int most_switches = 2;  ///< most moves in any `window_seconds`, so that plans do not alternate
   double window_seconds = 600;
+  double least_gain = 0.03;  ///< part of the running plan's step that a new one must save
 };
 
 /// What happened between two steps, for the log.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -34,6 +35,12 @@ Plan drift_plan(const std::vector<int>& stages, double step_seconds,
     if (s > 0) spec.cuts.push_back({static_cast<int>(s) - 1, static_cast<int>(s), {"a"}});
   }
   Plan plan = make_plan(spec);
+  expect_of_ranks(plan, step_seconds, expected);
+  return plan;
+}
+
+void expect_of_ranks(Plan& plan, double step_seconds,
+                     const std::vector<QuantitySeconds>& expected) {
   plan.expect = {{"step", step_seconds, "s"}};
   for (const PlanStage& stage : plan.stages) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
@@ -47,29 +54,41 @@ Plan drift_plan(const std::vector<int>& stages, double step_seconds,
           {fmt::format("all-reduce {}", stage.name), of[at(Quantity::kAllReduce)], "s"});
     }
   }
-  return plan;
+}
+
+RankStatistics shared_by(const Plan& plan, int rank, const QuantitySeconds& seconds,
+                         const OwnSeconds& own) {
+  const RankExpectation expected = expectation_of(plan, rank);
+  RankStatistics statistics;
+  for (std::size_t q = 0; q < seconds.size(); ++q) {
+    statistics.ratios[q] = log_ratio(expected, static_cast<Quantity>(q), seconds[q]);
+  }
+  const double computing = seconds[at(Quantity::kCompute)];
+  if (own.processor > 0 && computing > 0) {
+    statistics.processor = std::min(1.0, own.processor / computing);
+    statistics.held = std::min(1 - statistics.processor, own.held / computing);
+  }
+  return statistics_of(words_of(statistics));
 }
 
 std::vector<Verdict> play(const Plan& plan, DriftDetector& detector, const Source& source,
                           const std::vector<Injected>& changes, std::int64_t steps,
-                          std::int64_t first_step) {
+                          std::int64_t first_step, const OwnSource& own) {
   const auto ranks = static_cast<std::size_t>(plan.rank_count());
-  std::vector<RankExpectation> expected;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    expected.push_back(expectation_of(plan, static_cast<int>(r)));
-  }
   std::vector<Verdict> verdicts;
   std::vector<QuantitySeconds> sums(ranks);
+  std::vector<OwnSeconds> own_sums(ranks);
   std::int64_t summed = 0;
   for (std::int64_t step = first_step; step < steps; ++step) {
     if ((step + 1) % plan.training.statistics_every == 0 && summed > 0) {
       std::vector<RankStatistics> shared(ranks);
       for (std::size_t r = 0; r < ranks; ++r) {
-        for (std::size_t q = 0; q < shared[r].size(); ++q) {
-          shared[r][q] = log_ratio(expected[r], static_cast<Quantity>(q),
-                                   sums[r][q] / static_cast<double>(summed));
-        }
+        const auto mean = [&](double sum) { return sum / static_cast<double>(summed); };
+        std::transform(sums[r].begin(), sums[r].end(), sums[r].begin(), mean);
+        shared[r] = shared_by(plan, static_cast<int>(r), sums[r],
+                              {mean(own_sums[r].processor), mean(own_sums[r].held)});
         sums[r] = {};
+        own_sums[r] = {};
       }
       summed = 0;
       auto told = detector.add(step, shared);
@@ -82,6 +101,10 @@ std::vector<Verdict> play(const Plan& plan, DriftDetector& detector, const Sourc
         measured[at(change.quantity)] *= factor_in(change, step);
       }
       for (std::size_t q = 0; q < measured.size(); ++q) sums[r][q] += measured[q];
+      if (!own) continue;
+      const OwnSeconds seconds = own(step, static_cast<int>(r));
+      own_sums[r].processor += seconds.processor;
+      own_sums[r].held += seconds.held;
     }
     ++summed;
   }

@@ -76,6 +76,39 @@ TEST(LinkWatch, WhatHardlyMattersToAStepConfirmsNoSuspicionButAnswersWhoAsks) {
   EXPECT_TRUE(watch.note(links(4)));
 }
 
+TEST(LinkWatch, ALinkWhoseEndWasHeldBackStaysAsItWasKnown) {
+  LinkWatch watch = watch_of();
+  watch.note(links(1));
+  std::vector<LinkMeasurement> held = links(4);
+  held[1].held = true;
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(watch.note(held));
+  EXPECT_FALSE(watch.changed());
+  EXPECT_DOUBLE_EQ(watch.now()[1].seconds_per_byte, 1e-9);
+  EXPECT_FALSE(watch.note(links(4)));
+  EXPECT_TRUE(watch.note(links(4)));
+}
+
+TEST(LinkWatch, ALinkWhoseEndWasHeldBackAtFirstIsKnownFromALaterProbe) {
+  LinkWatch watch = watch_of();
+  std::vector<LinkMeasurement> held = links(4);
+  held[1].held = true;
+  EXPECT_FALSE(watch.note(held));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(watch.note(links(1)));
+  EXPECT_FALSE(watch.changed());
+  EXPECT_TRUE(watch.slow().empty());
+  EXPECT_DOUBLE_EQ(watch.before()[1].seconds_per_byte, 1e-9);
+  EXPECT_DOUBLE_EQ(watch.first()[1].seconds_per_byte, 1e-9);
+}
+
+TEST(LinkWatch, SaysWhetherWhatItAcceptsDiffersFromWhatWasTold) {
+  LinkWatch watch = watch_of();
+  watch.note(links(1));
+  EXPECT_FALSE(watch.accept());
+  watch.note(links(4));
+  EXPECT_TRUE(watch.accept());
+  EXPECT_FALSE(watch.accept());
+}
+
 TEST(LinkWatch, OneProbeThatMetOtherTrafficTellsNothing) {
   LinkWatch watch = watch_of();
   for (const double factor : {1, 4, 1, 4, 1}) EXPECT_FALSE(watch.note(links(factor)));

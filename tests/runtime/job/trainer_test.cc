@@ -268,7 +268,7 @@ TEST_P(TrainerOver, MovesBetweenPlansWithMoreFlowsThanGroups) {
 TEST_P(TrainerOver, ThePlanStaysWhenNoneIsBetter) {
   ScriptedReplanner replanner(std::nullopt);
   const Outcome outcome = train(two_by_two(), kSteps, &replanner);
-  EXPECT_EQ(why_kept(outcome), "no plan is better");
+  EXPECT_EQ(why_kept(outcome), "the hardware is as the plan expects");
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 
@@ -298,8 +298,15 @@ TEST_P(TrainerOver, APlanForOtherRanksIsRefused) {
 
 TEST_P(TrainerOver, AMoveThatDoesNotPayWithinTheHorizonIsNotMade) {
   ScriptedReplanner replanner(one_and_three(), 0.4999);
-  const Outcome outcome = train(two_by_two(), kSteps, &replanner, {1e-9, 2, 600});
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner, {1e-9, 2, 600, 0});
   EXPECT_THAT(why_kept(outcome), HasSubstr("moving takes about"));
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, APlanThatSavesTooLittleIsKeptOutWithItsFigures) {
+  ScriptedReplanner replanner(one_and_three(), 0.49);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
+  EXPECT_EQ(why_kept(outcome), "the best plan saves 2.0% of a step, less than 3.0%");
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 

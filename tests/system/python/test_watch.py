@@ -51,9 +51,9 @@ class Watch(unittest.TestCase):
         slower = [change for change in told if slows_down(change)]
         self.assertTrue(slower, told)
         text, _, _, _, since = slower[0]
-        self.assertRegex(text, r"^local/1 computes \d+(\.\d+)? times slower than expected since step \d+$")
+        self.assertRegex(text, r"^local/1 computes \d+(\.\d+)? times slower than expected since step \d+: it needs more processor time$")
         self.assertTrue(CALM - 30 <= since <= CALM + 60, since)
-        self.assertRegex(said, r"agpcs: drift: local/1 computes \d+(\.\d+)? times slower than expected since step \d+\n")
+        self.assertRegex(said, r"agpcs: drift: local/1 computes \d+(\.\d+)? times slower than expected since step \d+: it needs more processor time\n")
         self.assertEqual(said_1, "")
 
     def test_nobody_watches_where_nobody_asked(self):

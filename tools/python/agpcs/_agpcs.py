@@ -34,7 +34,7 @@ def _loaded():
             ("compile", handle, text, text, handle), ("plan_json", handle, text, text), ("plan_command", handle, text),
             ("read_plan", handle, text), ("sealed_profile", handle, text, text), ("to_measure", handle, text, text, text),
             ("drift_quantities", number), ("drift_new", handle, text, ctypes.POINTER(handle)),
-            ("drift_statistics", None, handle, number, figures),
+            ("drift_statistics", None, handle, number, ctypes.c_double, number, figures),
             ("drift_add", handle, handle, ctypes.c_int64, figures, number), ("drift_free", None, handle)):
         function = getattr(library, f"agpcs_{name}")
         function.restype, function.argtypes = result, arguments
@@ -142,10 +142,11 @@ class Drift:
         if self._drift:
             _library.agpcs_drift_free(self._drift)
 
-    def statistics(self, rank, seconds):
-        """Returns what rank `rank` shares of its mean seconds in a step, by quantity."""
+    def statistics(self, rank, seconds, processor=0.0, steps=1):
+        """Returns what rank `rank` shares of its mean seconds in each of `steps` steps, by quantity. `processor`: the processor
+        time of its computing; 0: not known."""
         figures = (ctypes.c_double * self._QUANTITIES)(*seconds)
-        _library.agpcs_drift_statistics(self._drift, rank, figures)
+        _library.agpcs_drift_statistics(self._drift, rank, processor, steps, figures)
         return list(figures)
 
     def add(self, step, by_rank):

@@ -2,6 +2,7 @@
 """Watches a job's steps: tells when a rank, or the ranks' communication, is no longer as fast as it was."""
 
 import sys
+import threading
 import time
 import typing
 
@@ -31,9 +32,10 @@ class Watch:
     """Measures a rank's steps for the plan's drift detector (docs/design/reliability.md).
 
     Computing is the time from the end of a step's reductions to the last gradient of the next step: update, data,
-    forward and backward pass. It is measured in every step; reductions are in the last step before an exchange. Every
-    `plan.statistics_every` steps the ranks send their figures, 24 bytes each. They judge them after the next step, so
-    that no rank waits for them, and draw the same verdict in the same step.
+    forward and backward pass. It is measured in every step, on a CPU also by the processor time of the thread that
+    computes (on a GPU events are the clock, and no thread's time says anything); reductions are in the last step before
+    an exchange. Every `plan.statistics_every` steps the ranks send their figures, 24 bytes each. They judge them after the
+    next step, so that no rank waits for them, and draw the same verdict in the same step.
     """
 
     WORDS = 0  # numbers that a rank shares beside its figures
@@ -42,6 +44,7 @@ class Watch:
     def __init__(self, plan, device, group, tell):
         self._every, self._tell = plan.statistics_every, tell
         self._clock, self._device, self._group = Clock(device), device, group
+        self._mark = self._of_thread if device.type == "cpu" else self._of_device
         self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
         self._steps, self._ended = 0, None
         self._probe, self._links = LinkProbe(plan.devices, device, group), None
@@ -53,6 +56,12 @@ class Watch:
         self._drift = _agpcs.Drift(plan.text)
         self._marks, self._noted = [], 0  # since the last exchange: when computing began and ended; steps
         self._sent = None  # figures on their way: work, tensors by rank, step
+
+    def _of_thread(self):
+        return self._clock.mark(), threading.get_ident(), time.thread_time()
+
+    def _of_device(self):
+        return self._clock.mark(), None, 0.0
 
     @property
     def notes_reductions(self):
@@ -66,14 +75,14 @@ class Watch:
 
     def gradients_ready(self):
         """Notes that the backward pass is over."""
-        self._ready = self._clock.mark()
+        self._ready = self._mark()
 
     def step(self, reductions):
         """Notes that all of a step's reductions are over."""
         if self._ended is not None:
             self._marks.append((self._ended, self._ready))
         self._end_step(reductions, self._ended is not None)
-        self._ended = self._clock.mark()
+        self._ended = self._mark()
 
     def _end_step(self, reductions, measured):
         ends = [(begin, end.wait()) for begin, end in reductions]
@@ -93,14 +102,16 @@ class Watch:
     def _send(self, reductions):
         """Begins to share the figures of the last steps."""
         self._clock.wait()
-        computing = sum(self._clock.between(*marks) for marks in self._marks) / self._noted
-        self._marks, self._noted = [], 0
+        computing = sum(self._clock.between(begin[0], end[0]) for begin, end in self._marks) / self._noted
+        known = all(begin[1] == end[1] is not None for begin, end in self._marks)
+        processor = sum(end[2] - begin[2] for begin, end in self._marks) / self._noted if known else 0.0
+        steps, self._marks, self._noted = self._noted, [], 0
         reducing, last = 0.0, None
         for begin, end in reductions:  # one after another: an all-reduce has its turn when those before have ended
             taken = self._clock.between(begin, end)
             reducing += max(taken if last is None else min(taken, self._clock.between(last, end)), 0.0)
             last = end
-        figures = self._drift.statistics(self._rank, [computing, reducing, 0.0]) + self._words()
+        figures = self._drift.statistics(self._rank, [computing, reducing, 0.0], processor, steps) + self._words()
         mine = torch.tensor(figures, dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(self._ranks)]
         self._sent = dist.all_gather(every, mine, group=self._group, async_op=True), every, self._steps

@@ -34,11 +34,11 @@ class JobWatch(Watch):
     def __init__(self, plan, device, tell, replanning):
         self._replanning = replanning
         super().__init__(plan, device, None, tell)
-        self.mark = self._clock.mark
+        self.mark = self._mark
 
     def computed(self, begin):
         """Notes that a pass which began at the mark `begin` is over."""
-        self._marks.append((begin, self._clock.mark()))
+        self._marks.append((begin, self._mark()))
 
     def step(self, reductions):
         """Notes that all of a step is over."""
