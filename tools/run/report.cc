@@ -51,7 +51,8 @@ Json change_json(const DriftChange& change) {
   return {{"quantity", agpcs::name_of(change.quantity)},
           {"rank", change.rank},
           {"factor", change.factor},
-          {"since", change.since}};
+          {"since", change.since},
+          {"cause", agpcs::name_of(change.cause)}};
 }
 
 Json link_json(const LinkChange& change) {
@@ -62,6 +63,15 @@ Json link_json(const LinkChange& change) {
 }
 
 }  // namespace
+
+void print_lost(Console console, const LostRanks& lost) {
+  print_line(console, {{"event", "lost"},
+                       {"step", lost.step},
+                       {"ranks", lost.ranks},
+                       {"devices", lost.devices},
+                       {"why", lost.why},
+                       {"plan", lost.plan}});
+}
 
 void StepSeconds::add(double seconds) {
   constexpr std::int64_t kMostKept = 1 << 16;

@@ -30,9 +30,20 @@ class StepSeconds {
   Rng rng_{0};
 };
 
+/// Ranks that a job has lost, and how it goes on.
+struct LostRanks {
+  std::vector<int> ranks;            ///< of the plan that ran
+  std::vector<std::string> devices;  ///< of each of them
+  std::string why;                   ///< what ended the ranks
+  std::string plan;                  ///< the file of the plan by which the others go on
+  std::int64_t step = 0;             ///< the first step that they train
+};
+/// Prints the event "lost" on `console.out`.
+void print_lost(Console console, const LostRanks& lost);
+
 /// Reports on `console.out`. With `json` every line is a JSON object whose "event" is "start",
 /// "step", "drift", "proposed", "kept", "switched", "recorded", "resumed", "validated", "saved" or
-/// "summary".
+/// "summary". The starter of ranks prints "lost" (`print_lost`).
 class RunReport {
  public:
   /// `tokens`: of a sample; 0 if samples have none. `batches`: of the plan, in a step.

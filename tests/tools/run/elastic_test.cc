@@ -16,6 +16,7 @@ namespace agpcs {
 namespace {
 
 using std::chrono::seconds;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -42,6 +43,11 @@ TEST_F(RunElastic, TheOthersGoOnFromTheLastCheckpoint) {
   EXPECT_THAT(process.errors(), HasSubstr("rank 0 (local/0) was killed by signal 9"));
   EXPECT_THAT(process.errors(), HasSubstr("training goes on without rank 0 (local/0), by " +
                                           (folder_ / "two.without-0.plan").string()));
+  EXPECT_THAT(
+      process.output(),
+      ContainsRegex("\\{\"event\": \"lost\", \"step\": [0-9]*[02468], \"ranks\": \\[0\\], "
+                    "\"devices\": \\[\"local/0\"\\], \"why\": \"rank 0 \\(local/0\\) was "
+                    "killed by signal 9[^\"]*\", \"plan\": \"[^\"]*two.without-0.plan\"\\}"));
   EXPECT_THAT(process.output(), HasSubstr("\"ranks\": 1"));
   EXPECT_THAT(process.output(), HasSubstr("\"step\": 39,"));
 }

@@ -103,7 +103,7 @@ TEST(RunReport, EveryEventIsALineOfJson) {
   report.step(step(6, 0.5, 2.25));
   report.step(step(7, 0.625, std::numeric_limits<double>::infinity()));
   TrainerEvent drift = event_of(TrainerEvent::Kind::kDrift);
-  drift.changes = {{Quantity::kCompute, 1, 2.5, 6}};
+  drift.changes = {{Quantity::kCompute, 1, 2.5, 6, DriftCause::kHeld}};
   drift.before = {{0, 1, 1e-9, 1e-5}};
   drift.now = {{0, 1, 4e-9, 2e-3}};
   report.event(drift);
@@ -122,6 +122,11 @@ TEST(RunReport, EveryEventIsALineOfJson) {
   report.validated(8, {2.125, 3, 4, 5}, 0.25);
   report.validated(8, {2.125, 0, 0, 5}, 0.25);
   report.saved("saved/step-00000008", 8, 0.125, true);
+  print_lost({out, err}, {{1},
+                          {"local/1"},
+                          "rank 1 (local/1) was killed by signal 9 (Killed)",
+                          "net.without-1.plan",
+                          6});
   report.summary(1 << 20);
 
   std::ifstream file("tests/tools/run/every_event.jsonl");

@@ -6,6 +6,7 @@
 #include "tools/run/processes/local.h"
 #include "tools/run/rank.h"
 #include "tools/run/replan.h"
+#include "tools/run/report.h"
 #include "tools/run/start.h"
 
 #include <fmt/format.h>
@@ -50,12 +51,19 @@ Result<std::vector<int>> seats_of(const Plan& next, const Plan& running,
   return found;
 }
 
-std::string going_on(const Status& status, const std::vector<int>& lost,
-                     const std::vector<std::string>& names, const NextPlan& next) {
-  std::vector<std::string> gone;
-  for (const int rank : lost) gone.push_back(names[static_cast<std::size_t>(rank)]);
-  return fmt::format("warning: {}\n  training goes on without {}, by {}\n", status.message(),
-                     fmt::join(gone, ", "), next.path);
+void tell_going_on(const Status& status, const std::vector<int>& lost, const Plan& running,
+                   const NextPlan& next, const RunOptions& options, Console console) {
+  const std::vector<std::string> names = rank_names(running), devices = devices_of_ranks(running);
+  std::vector<std::string> gone, gone_devices;
+  for (const int rank : lost) {
+    gone.push_back(names[static_cast<std::size_t>(rank)]);
+    gone_devices.push_back(devices[static_cast<std::size_t>(rank)]);
+  }
+  console.err << fmt::format("warning: {}\n  training goes on without {}, by {}\n",
+                             status.message(), fmt::join(gone, ", "), next.path);
+  if (!options.json) return;
+  const std::int64_t step = std::max<std::int64_t>(0, latest_step(next_resume(options)));
+  print_lost(console, {lost, gone_devices, status.message(), next.path, step});
 }
 
 Status no_going_on(const Status& status, const Status& why) {
@@ -101,7 +109,7 @@ Status run_elastic(const Plan& plan, const RunOptions& options, Console console)
     });
     auto next = planning.get();
     if (!next.ok()) return no_going_on(status, next.status());
-    console.err << going_on(status, lost, names, *next);
+    tell_going_on(status, lost, running.plan, *next, options, console);
     resume_by_plan(of_ranks, next->path, next_resume(options));
     AGPCS_TRY(seats, seats_of(next->plan, running.plan, seats));
     running = std::move(*next);

@@ -35,10 +35,10 @@ Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
 Result<std::vector<int>> seats_of(const Plan& next, const Plan& running,
                                   const std::vector<int>& seats);
 
-/// Returns the message of a job that goes on after `status` by plan `next`, without the ranks
-/// `lost` of `names`.
-std::string going_on(const Status& status, const std::vector<int>& lost,
-                     const std::vector<std::string>& names, const NextPlan& next);
+/// Says that a job goes on after `status` by plan `next`, without the ranks `lost` of `running`: a
+/// warning, and with --json the event "lost".
+void tell_going_on(const Status& status, const std::vector<int>& lost, const Plan& running,
+                   const NextPlan& next, const RunOptions& options, Console console);
 /// Returns the status of a job that cannot go on because planning failed with `why`.
 Status no_going_on(const Status& status, const Status& why);
 

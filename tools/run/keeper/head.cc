@@ -176,7 +176,7 @@ Status KeeperHead::go_on() {
   if (lost.size() == count_.seats().size()) return finish(count_.verdict());
   if (lost != without_) return plan_on(std::move(lost));
   if (!next->ok()) return finish(no_going_on(count_.verdict(), next->status()));
-  console_.err << going_on(count_.verdict(), lost, rank_names(running_.plan), **next);
+  tell_going_on(count_.verdict(), lost, running_.plan, **next, options_, console_);
   auto seats = seats_of((**next).plan, running_.plan, count_.seats());
   if (!seats.ok()) return finish(seats.status());
   running_ = std::move(**next);
