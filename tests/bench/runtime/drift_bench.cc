@@ -2,6 +2,9 @@
 // How often DriftDetector is wrong, and how long it takes to be right, over recorded noise:
 //
 //     build/release/tests/drift_bench [tests/bench/data/drift_noise.txt]
+//     build/release/tests/drift_bench judge RECORDING...
+//
+// The second form judges it by jobs whose machines were changed (drift_judge.h). Of the first:
 //
 // Deterministic. The recording (its first lines say how it was made) has, for each exchange, what
 // each rank measured: microseconds of computing, all-reduces and sends in a step, in the mean over
@@ -9,6 +12,7 @@
 // expects is taken to be the median of the whole recording: a profiled plan is a little off, which
 // is normal to the detector (agpcs/drift.h).
 #include "ir/base/median.h"
+#include "tests/bench/runtime/drift_judge.h"
 #include "tests/runtime/job/drift_player.h"
 
 #include <agpcs/drift.h>
@@ -225,6 +229,10 @@ void show_delays(const std::vector<Recording>& recordings) {
 }  // namespace agpcs
 
 int main(int argc, char** argv) {
+  if (argc > 2 && argv[1] == std::string("judge")) {
+    for (int i = 2; i < argc; ++i) agpcs::judge_drift(argv[i]);
+    return 0;
+  }
   const std::string path = argc > 1 ? argv[1] : "tests/bench/data/drift_noise.txt";
   auto recordings = agpcs::read(path);
   if (recordings.empty()) {

@@ -13,6 +13,7 @@ import commands
 import compare
 import drift
 import machines
+import record_drift
 import testbed
 
 
@@ -291,6 +292,40 @@ class Drift(unittest.TestCase):
             self.assertEqual(clusters.problems(changed, 2), [])
             self.assertEqual(clusters.devices(changed), clusters.devices(drift.BASE))
             self.assertEqual(clusters.homes(changed, 2), clusters.homes(drift.BASE, 2))
+
+
+class RecordDrift(unittest.TestCase):
+    def test_each_machine_changes_in_each_way_and_back(self):
+        changes, steps = record_drift.schedule(1000, 1)
+        self.assertEqual(changes[:4], [(1000, 0, 0.4, 1), (1300, 0, 1, 1), (1600, 0, 1, 0.25), (1900, 0, 1, 1)])
+        self.assertEqual([change[1] for change in changes], [0] * 6 + [1] * 6 + [2] * 6)
+        self.assertEqual(steps, 1000 + 18 * 300)
+
+    def test_machines_that_change_are_the_same_ones_and_fit_two_cores(self):
+        for rank, speed, rate in ((None, 1, 1), (1, 0.4, 0.25)):
+            cluster = record_drift.cluster_of(rank, speed, rate)
+            self.assertEqual(clusters.problems(cluster, 2), [])
+            self.assertEqual([(round(machine.cpu, 9), machine.mbit) for machine in cluster.machines],
+                             [(0.16, 50) if place == rank else (0.4, 200) for place in range(3)])
+
+    def test_the_recording_has_probes_and_changes_before_the_exchange_from_which_they_hold(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for rank in range(3):
+                (folder / f"rank-{rank}").write_text("".join(f"{rank}{line} 1 0 50 0\n" for line in range(5)))
+            (folder / "links").write_text("0 1 1e-08 1e-04 0 \n0 1 2e-08 1e-04 0 \n")
+            text = record_drift.text_of("load-4", folder, [(2, 1, 0.4, 1)], 8)
+        self.assertEqual(text, """\
+job load-4 7.2e-05 8 3
+links 0 1 1e-08 1e-04 0
+00 1 0 50 0 10 1 0 50 0 20 1 0 50 0
+01 1 0 50 0 11 1 0 50 0 21 1 0 50 0
+change 1 0.4 1
+02 1 0 50 0 12 1 0 50 0 22 1 0 50 0
+03 1 0 50 0 13 1 0 50 0 23 1 0 50 0
+links 0 1 2e-08 1e-04 0
+04 1 0 50 0 14 1 0 50 0 24 1 0 50 0
+""")
 
 
 if __name__ == "__main__":
