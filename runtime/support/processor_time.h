@@ -23,8 +23,8 @@ std::vector<std::string> quota_files(std::string_view cgroups, std::string_view 
 /// Counts the time for which this process was held back from processors that it wanted: by the
 /// quotas of its cgroups (`cpu.stat`), and by the host of a virtual machine (`steal` in /proc/stat,
 /// the mean over the machine's processors). Where a file is not there, its time counts as 0. The
-/// pressure of the machine (/proc/pressure/cpu) is not read: it counts whoever waits, also work that
-/// gives way to this process, whose own clock says more.
+/// pressure of the machine (/proc/pressure/cpu) is not read: it counts whoever waits, also work
+/// that gives way to this process, whose own clock says more.
 class HeldTime {
  public:
   /// Reads from now on. `root` stands before all paths; tests bring files of their own.
