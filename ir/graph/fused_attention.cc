@@ -112,22 +112,24 @@ class Finder {
   std::vector<OpId> ops_, rejected_;
 };
 
-std::vector<OpId> attention_at(const Graph& graph, OpId op) {
-  const Op& own = graph.op(op);
-  if (!is(own, "Attention")) return Finder(graph, op).run();
-  const bool outputs_scores = own.outputs.size() > 3 && own.outputs[3] != kNone;
-  return outputs_scores ? std::vector<OpId>() : std::vector<OpId>{op};
-}
-
 }  // namespace
+
+bool is_one_kernel(const Op& op) {
+  return is(op, "Attention") && (op.outputs.size() < 4 || op.outputs[3] == kNone);
+}
 
 void fuse_attention(Graph& graph) {
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-    std::vector<OpId> ops = attention_at(graph, op);
+    std::vector<OpId> ops = Finder(graph, op).run();
     if (ops.empty()) continue;
     for (const OpId part : ops) graph.op(part).fused = static_cast<int>(graph.fused.size());
     graph.fused.push_back({std::move(ops)});
   }
+}
+
+std::size_t count_fused_attentions(const Graph& graph) {
+  return graph.fused.size() +
+         static_cast<std::size_t>(std::count_if(graph.ops.begin(), graph.ops.end(), is_one_kernel));
 }
 
 }  // namespace agpcs

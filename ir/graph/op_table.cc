@@ -51,8 +51,10 @@ constexpr KeepRule kLrn{rules::keep_lrn, "input; 3 temporaries of its size"};
 constexpr KeepRule kCentered{rules::keep_copy, "centered input"};
 constexpr KeepRule kInputAndCopy{rules::keep_input_and_copy, "input; a temporary of its size"};
 constexpr KeepRule kCrossEntropy{rules::keep_cross_entropy, "labels, log softmax"};
-constexpr KeepRule kAttention{rules::keep_attention,
-                              "queries, keys, values, softmax; with a soft cap, tanh"};
+constexpr KeepRule kAttention{
+    rules::keep_attention,
+    "queries, keys, values, the output and a number for each query; where it outputs scores, the "
+    "softmax and, with a soft cap, tanh in place of the output"};
 constexpr KeepRule kRotary{rules::keep_rotary, "cosines and sines"};
 constexpr KeepRule kSwiglu{rules::keep_swiglu, "inputs; a temporary of the first's size"};
 constexpr KeepRule kNll{rules::keep_nll, "input, labels"};
@@ -367,7 +369,7 @@ std::string traffic_text(Traffic traffic) {
     case Traffic::kWrites:
       return "outputs";
     case Traffic::kScores:
-      return "inputs, outputs, 8 x scores";
+      return "inputs, outputs, a number for each query; where it outputs scores, 8 x scores";
     case Traffic::kFree:
       return "none";
   }

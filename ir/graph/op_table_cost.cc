@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes costs and kept activations of an operator by the rules of its row.
+#include "ir/graph/fused_attention.h"
 #include "ir/graph/op_table_rules.h"
 #include "ir/plan/choices.h"
 
@@ -50,8 +51,10 @@ bool is_broadcast(const OpAt& at, const OpInfo& info, std::size_t i) {
          at.elements(at.input(i)) < at.elements(at.first_output());
 }
 
-const FusedAttention& fused_of(const OpAt& at) {
-  return at.graph.fused[static_cast<std::size_t>(at.op.fused)];
+/// Returns the operators of the attention that `at` is a part of, or is.
+std::vector<OpId> attention_of(const OpAt& at) {
+  if (at.op.fused == kNone) return {static_cast<OpId>(&at.op - at.graph.ops.data())};
+  return at.graph.fused[static_cast<std::size_t>(at.op.fused)].ops;
 }
 
 double contraction_backward(const OpAt& at, double forward, std::size_t operands) {
@@ -219,17 +222,20 @@ OpCost cost_of_steps(const OpAt& at) {
   return cost;
 }
 
+/// Returns true for an operator of an attention that one kernel computes.
+bool is_fused(const Op& op) { return op.fused != kNone || is_one_kernel(op); }
+
 /// Returns true for an operator of a fused attention other than the last one, which stands for all.
 bool is_inside_fused(const OpAt& at) {
-  return at.op.fused != kNone && &at.op != &at.graph.op(fused_of(at).ops.back());
+  return at.op.fused != kNone && &at.op != &at.graph.op(attention_of(at).back());
 }
 
 /// The work and memory of a fused attention.
 class FusedAt {
  public:
   /// Needs: `at` is the last operator.
-  explicit FusedAt(const OpAt& at) : at_(at), fused_(fused_of(at)) {
-    for (const OpId op : fused_.ops) {
+  explicit FusedAt(const OpAt& at) : at_(at), ops_(attention_of(at)) {
+    for (const OpId op : ops_) {
       for (const TensorId id : at.graph.op(op).inputs) {
         if (id == kNone || at.graph.is_fused_away(id)) continue;
         if (std::find(reads_.begin(), reads_.end(), id) == reads_.end()) reads_.push_back(id);
@@ -242,7 +248,7 @@ class FusedAt {
   /// query and head, by which the softmax is computed again (Dao et al., 2022, algorithms 1 and 4).
   OpCost cost() const {
     OpCost cost;
-    for (const OpId op : fused_.ops) {
+    for (const OpId op : ops_) {
       const OpCost step = cost_of_steps(step_at(op));
       cost.forward_flops += step.forward_flops;
       cost.backward_flops += step.backward_flops;
@@ -274,7 +280,7 @@ class FusedAt {
 
  private:
   OpAt step_at(OpId op) const { return {at_.graph, at_.graph.op(op), at_.samples, at_.precision}; }
-  bool is_one() const { return fused_.ops.size() == 1; }
+  bool is_one() const { return ops_.size() == 1; }
   bool has_gradient() const {
     return std::any_of(reads_.begin(), reads_.end(),
                        [&](TensorId id) { return at_.graph.tensor(id).needs_gradient; });
@@ -286,7 +292,7 @@ class FusedAt {
   }
   double softmax_bytes() const {
     if (is_one()) return 4 * rules::attention_scores(at_) / rules::attention_keys(at_);
-    for (const OpId op : fused_.ops) {
+    for (const OpId op : ops_) {
       const OpAt step = step_at(op);
       if (step.op.type != "Softmax") continue;
       return 4 * step.elements(step.output(0)) / step.extent(step.output(0), -1);
@@ -296,14 +302,14 @@ class FusedAt {
   double score_flops() const {
     if (is_one()) return rules::attention_score_flops(at_);
     double flops = 0;
-    for (const OpId op : fused_.ops) {
-      if (op != fused_.ops.back()) flops += cost_of_steps(step_at(op)).forward_flops;
+    for (const OpId op : ops_) {
+      if (op != ops_.back()) flops += cost_of_steps(step_at(op)).forward_flops;
     }
     return flops;
   }
 
   const OpAt& at_;
-  const FusedAttention& fused_;
+  std::vector<OpId> ops_;
   std::vector<TensorId> reads_;  // what it reads of others, each once
 };
 
@@ -311,14 +317,14 @@ class FusedAt {
 
 OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
   const OpAt at{graph, graph.op(op), samples, precision};
-  if (at.op.fused == kNone) return cost_of_steps(at);
+  if (!is_fused(at.op)) return cost_of_steps(at);
   return is_inside_fused(at) ? OpCost() : FusedAt(at).cost();
 }
 
 Kept kept_for_backward(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
   const OpAt at{graph, graph.op(op), samples, precision};
   if (is_inside_fused(at)) return {};
-  const Kept raw = at.op.fused == kNone ? raw_kept(at, op_info_of(at.op)) : FusedAt(at).kept();
+  const Kept raw = is_fused(at.op) ? FusedAt(at).kept() : raw_kept(at, op_info_of(at.op));
   Kept kept;
   kept.extra_bytes = raw.extra_bytes;
   for (const TensorId id : raw.tensors) {

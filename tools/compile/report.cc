@@ -3,6 +3,7 @@
 
 #include "ir/base/units.h"
 #include "ir/graph/executed.h"
+#include "ir/graph/fused_attention.h"
 #include "ir/graph/loss_summary.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
@@ -123,14 +124,16 @@ double tokens_per_second(const Compiled& compiled) {
          compiled.planned.best.estimate.samples_per_second;
 }
 
-/// Returns a line about attention, unless it is computed in steps, as agpcs-run does.
+/// Returns a line about attention, unless the plan leaves in steps what is in steps.
 std::string attention_line(const Problem& problem) {
   if (problem.training.attention == AttentionForm::kSteps) return {};
-  const std::size_t count = problem.graph.fused.size();
+  const std::size_t count = count_fused_attentions(problem.graph);
   if (count == 0) return "  attention     fused, but the model has none that can be\n";
+  const std::size_t in_steps = problem.graph.fused.size();
+  if (in_steps == 0) return fmt::format("  attention     fused: {} of them\n", count);
   return fmt::format(
-      "  attention     fused: {} of them; agpcs-run computes them in steps, in more memory\n",
-      count);
+      "  attention     fused: {} of them; agpcs-run computes {} in steps, in more memory\n", count,
+      in_steps);
 }
 
 std::string headline(const Compiled& compiled) {
@@ -417,7 +420,7 @@ Json headline_json(const Compiled& compiled, const std::string& plan_file) {
                {"schedule", name_of(plan.schedule)},
                {"precision", name_of(plan.training.precision)},
                {"attention", name_of(plan.training.attention)},
-               {"fused_attentions", compiled.problem->graph.fused.size()},
+               {"fused_attentions", count_fused_attentions(compiled.problem->graph)},
                {"wire_type", wire ? Json(name_of(*wire)) : Json()},
                {"seed", plan.made_by.seed},
                {"seeder", plan.made_by.seeder},

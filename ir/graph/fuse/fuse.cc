@@ -18,11 +18,16 @@ struct Pattern {
 };
 // Sorted by type.
 constexpr Pattern kPatterns[] = {
+    {"Attention", 23, find_attention},
     {"Gelu", 20, find_gelu},
     {"LayerNormalization", 17, find_layer_norm},
     {"RMSNormalization", 23, find_rms_norm},
     {"Swish", 24, find_swish},
 };
+
+bool is_output(const Graph& graph, TensorId id) {
+  return std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end();
+}
 
 /// Replaces composites, from the last operator to the first, so that the largest is found.
 class Fuser {
@@ -45,10 +50,6 @@ class Fuser {
  private:
   bool is_kept(OpId op) const { return kept_[static_cast<std::size_t>(op)]; }
 
-  bool is_output(TensorId id) const {
-    return std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end();
-  }
-
   /// Tells whether the parts are of one module and one node, and only the last makes what others
   /// read.
   bool is_whole(const Composite& found) const {
@@ -60,7 +61,7 @@ class Fuser {
         return false;
       }
       return id == last || std::all_of(op.outputs.begin(), op.outputs.end(), [&](TensorId made) {
-               return made == kNone || (!is_output(made) && is_read_by(found.ops, made));
+               return made == kNone || (!is_output(graph_, made) && is_read_by(found.ops, made));
              });
     });
   }
@@ -81,7 +82,18 @@ class Fuser {
     for (const OpId op : found.ops) {
       if (op != found.ops.back()) kept_[static_cast<std::size_t>(op)] = false;
     }
+    for (const Reused& reused : found.reused) reuse(reused);
     types_.emplace(pattern.type);
+  }
+
+  void reuse(const Reused& reused) {
+    Op& op = graph_.op(reused.op);
+    op.type = reused.type;
+    op.inputs = reused.inputs;
+    op.attributes = reused.attributes;
+    graph_.tensor(op.outputs[0]).shape = reused.shape;
+    graph_.tensor(op.outputs[0]).type = reused.output;
+    kept_[static_cast<std::size_t>(reused.op)] = true;
   }
 
   /// Removes the operators that were replaced, and what only they read or made.
@@ -109,6 +121,10 @@ const Op* Trail::maker(TensorId id, std::string_view type) const {
   if (producer == kNone) return nullptr;
   const Op& op = graph_.op(producer);
   return op.domain.empty() && op.type == type ? &op : nullptr;
+}
+
+bool Trail::has_one_reader(TensorId id) const {
+  return graph_.tensor(id).consumers.size() == 1 && !is_output(graph_, id);
 }
 
 std::optional<double> Trail::number(TensorId id) const {
@@ -145,7 +161,7 @@ Composite Trail::found(std::vector<TensorId> inputs,
   ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
   std::erase(ops, root_);
   ops.push_back(root_);
-  return {std::move(ops), std::move(inputs), std::move(attributes)};
+  return {std::move(ops), std::move(inputs), std::move(attributes), {}};
 }
 
 std::vector<std::string_view> fusible_types() {

@@ -14,11 +14,22 @@
 
 namespace agpcs {
 
+/// A part that stays as another operator: it prepares an input of what is found.
+struct Reused {
+  OpId op = kNone;
+  std::string type;
+  std::vector<TensorId> inputs;
+  std::map<std::string, Attribute> attributes;
+  Shape shape;  ///< of its output
+  DType output = DType::kFp32;
+};
+
 /// Operators that compute what one operator of ONNX does.
 struct Composite {
   std::vector<OpId> ops;  ///< the last makes the output
   std::vector<TensorId> inputs;
   std::map<std::string, Attribute> attributes;
+  std::vector<Reused> reused;  ///< of `ops`
 };
 
 /// Follows a graph from an output back to inputs, and notes the operators on the way.
@@ -34,7 +45,8 @@ class Trail {
   const Op* maker(TensorId id, std::string_view type) const;
   /// Notes the operator that makes `id` as part of what is found.
   void take(TensorId id) { taken_.push_back(graph_.tensor(id).producer); }
-  bool has_one_reader(TensorId id) const { return graph_.tensor(id).consumers.size() == 1; }
+  /// Tells whether one operator reads `id`, which is no output of the graph.
+  bool has_one_reader(TensorId id) const;
 
   /// Returns the value of a constant of one number; nullopt for other tensors, for a constant that
   /// follows the batch, and for one that a weight became.
@@ -56,6 +68,7 @@ class Trail {
 };
 
 // Each looks for its operator with the root's output as output.
+std::optional<Composite> find_attention(Trail trail);
 std::optional<Composite> find_gelu(Trail trail);
 std::optional<Composite> find_swish(Trail trail);
 std::optional<Composite> find_layer_norm(Trail trail);

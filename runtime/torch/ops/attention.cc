@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention and rotary embeddings.
+#include "runtime/torch/ops/attend.h"
 #include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -64,6 +66,8 @@ at::Tensor weighted_values(const Heads& h, const at::Tensor& weights) {
 }
 
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
+// Stands for kMasked where a whole row might have it: it is finite, also times log2(e).
+constexpr double kLeastBias = std::numeric_limits<float>::lowest() / 2;
 
 at::Tensor bias_of(const at::Tensor& allowed, const at::Tensor& like) {
   return at::zeros(allowed.sizes(), like.options().requires_grad(false))
@@ -106,54 +110,73 @@ at::Tensor length_bias(const OpCall& call, const Heads& h) {
   return bias_of(at::arange(h.keys(), lengths.options()) < lengths, h.q);
 }
 
-at::Tensor whole_bias(const OpCall& call, const Heads& h) {
+// What is added to the scores. A row of -inf alone would become NaN, and so would its gradient.
+// With kLeastBias in their place, hidden keys have weight 0 all the same, except in such a row.
+struct Bias {
   at::Tensor sum;
-  for (const at::Tensor& bias :
-       {given_bias(call, h), distance_bias(call, h), length_bias(call, h)}) {
-    if (bias.defined()) sum = sum.defined() ? sum + bias : bias;
-  }
-  return sum;
-}
-
-// Computes the attention weights. Where no key is allowed, all are 0, and so is `dead` x the
-// output.
-struct Weights {
-  at::Tensor exposed;  // output 3, if it is asked for
-  at::Tensor weights;
-  at::Tensor dead;  // rows without an allowed key; undefined: there is none
+  at::Tensor dead;  // rows without an allowed key, whose output is 0; undefined: there is none
 };
 
-Weights weights_of(const OpCall& call, const Heads& h) {
-  const std::int64_t mode = call.op.int_attribute("qk_matmul_output_mode", 0);
-  const double scale =
-      call.op.float_attribute("scale", 1 / std::sqrt(static_cast<double>(h.q.size(3))));
-  Weights w;
-  at::Tensor scores = scores_of(h) * scale;
-  if (mode == 0) w.exposed = scores;
-  const double cap = call.op.float_attribute("softcap", 0);
-  if (cap > 0) scores = at::tanh(scores / cap) * cap;
-  if (mode == 1) w.exposed = scores;
-  const at::Tensor bias = whole_bias(call, h);
-  if (mode == 2) w.exposed = bias.defined() ? scores + bias : scores;
-  if (bias.defined()) {
-    // A row of -inf alone would become NaN, and so would its gradient. With the least finite number
-    // in their place, hidden keys have weight 0 all the same, except in such a row.
-    w.dead = at::isneginf(bias.detach()).all(-1, true);
-    scores = scores + at::clamp_min(bias, std::numeric_limits<float>::lowest());
+Bias whole_bias(const OpCall& call, const Heads& h) {
+  Bias bias;
+  for (const at::Tensor& part :
+       {given_bias(call, h), distance_bias(call, h), length_bias(call, h)}) {
+    if (part.defined()) bias.sum = bias.sum.defined() ? bias.sum + part : part;
   }
-  const bool precise = call.op.int_attribute("softmax_precision", 0) == 11;  // double
-  w.weights = at::softmax(precise ? scores.to(at::kDouble) : scores, -1).to(h.q.scalar_type());
-  if (mode == 3) w.exposed = w.dead.defined() ? w.weights.masked_fill(w.dead, 0) : w.weights;
-  return w;
+  if (!bias.sum.defined()) return bias;
+  bias.dead = at::isneginf(bias.sum.detach()).all(-1, true);
+  if (bias.dead.is_cpu() && !bias.dead.any().item<bool>()) bias.dead = at::Tensor();
+  bias.sum = at::clamp_min(bias.sum, kLeastBias);
+  return bias;
+}
+
+AttendOptions options_of(const OpCall& call, const Heads& h) {
+  const auto is_none = [&](const char* window) { return call.op.int_attribute(window, -1) < 0; };
+  AttendOptions options;
+  options.scale = call.op.float_attribute("scale", 1 / std::sqrt(static_cast<double>(h.q.size(3))));
+  options.cap = call.op.float_attribute("softcap", 0);
+  options.precise = call.op.int_attribute("softmax_precision", 0) == 11;  // double
+  options.causal = call.op.int_attribute("is_causal", 0) != 0 && is_none("left_window_size") &&
+                   is_none("right_window_size") && !call.has(3) && !call.has(6) && h.past == 0 &&
+                   h.queries() == h.keys();
+  return options;
+}
+
+// Computes the output and the scores or weights that the operator's output 3 shows.
+std::pair<at::Tensor, at::Tensor> with_scores(const OpCall& call, const Heads& h,
+                                              const AttendOptions& options) {
+  const std::int64_t mode = call.op.int_attribute("qk_matmul_output_mode", 0);
+  at::Tensor exposed, scores = scores_of(h) * options.scale;
+  if (mode == 0) exposed = scores;
+  if (options.cap > 0) scores = at::tanh(scores / options.cap) * options.cap;
+  if (mode == 1) exposed = scores;
+  const Bias bias = whole_bias(call, h);
+  if (bias.sum.defined()) scores = scores + bias.sum;
+  if (mode == 2) {
+    exposed =
+        bias.sum.defined() ? scores.masked_fill(at::le(bias.sum, kLeastBias), kMasked) : scores;
+  }
+  const at::Tensor weights =
+      at::softmax(options.precise ? scores.to(at::kDouble) : scores, -1).to(h.q.scalar_type());
+  if (mode == 3) exposed = bias.dead.defined() ? weights.masked_fill(bias.dead, 0) : weights;
+  const at::Tensor y = weighted_values(h, weights);
+  return {bias.dead.defined() ? y.masked_fill(bias.dead, 0) : y, exposed};
+}
+
+at::Tensor without_scores(const OpCall& call, const Heads& h, const AttendOptions& options) {
+  const Bias bias = options.causal ? Bias() : whole_bias(call, h);
+  const at::Tensor y = attend(h.q, h.k, h.v, bias.sum, options);
+  return bias.dead.defined() ? y.masked_fill(bias.dead, 0) : y;
 }
 
 Tensors attention(const OpCall& call) {
   const Heads h = heads_of(call);
-  const Weights w = weights_of(call, h);
-  at::Tensor y = weighted_values(h, w.weights);
-  if (w.dead.defined()) y = y.masked_fill(w.dead, 0);
+  const AttendOptions options = options_of(call, h);
+  const bool shows_scores = call.op.outputs.size() > 3 && call.op.outputs[3] != kNone;
+  auto [y, scores] = shows_scores ? with_scores(call, h, options)
+                                  : std::pair(without_scores(call, h, options), at::Tensor());
   if (h.joined) y = y.transpose(1, 2).reshape({y.size(0), y.size(2), -1});
-  return {y, h.k, h.v, w.exposed};
+  return {y, h.k, h.v, scores};
 }
 
 // Computes RotaryEmbedding: turns pairs of elements by angles whose cosines and sines are given for

@@ -135,15 +135,17 @@ TEST(FusedAttention, CostsItsStepsButReadsAndWritesNoScores) {
   }
 }
 
-TEST(FusedAttention, OfOneOperatorCostsAsThatOfSteps) {
+TEST(FusedAttention, OfOneOperatorNeedsNoMarkAndCostsAsThatOfSteps) {
   const std::string heads =
       "graph one\nparameter p fp32[1]\n"
       "input iq fp32[n,2,3,8]\ninput ik fp32[n,2,5,8]\ninput iv fp32[n,2,5,6]\n"
       "make_q: q = Mul-14(iq, p) -> fp32[n,2,3,8]\n"
       "make_k: k = Mul-14(ik, p) -> fp32[n,2,5,8]\n"
       "make_v: v = Mul-14(iv, p) -> fp32[n,2,5,6]\n";
-  const Graph one = fused(heads + "op: y = Attention-23(q, k, v) -> fp32[n,2,3,6]\n" + kLoss);
-  EXPECT_EQ(parts_of(one), "[op]");
+  const Graph one = derived(heads + "op: y = Attention-23(q, k, v) -> fp32[n,2,3,6]\n" + kLoss);
+  EXPECT_EQ(parts_of(fused(heads + "op: y = Attention-23(q, k, v) -> fp32[n,2,3,6]\n" + kLoss)),
+            "");
+  EXPECT_EQ(count_fused_attentions(one), 1U);
   const OpCost cost = cost_of(one, "op");
   EXPECT_EQ(cost.forward_flops, 30 * (2 * (8 + 6) + 8));
   EXPECT_EQ(cost.backward_flops, 2 * cost.forward_flops + 30 * (2 * 8 + 8));
@@ -156,7 +158,7 @@ TEST(FusedAttention, OfOneOperatorCostsAsThatOfSteps) {
             "fp32[n,2,5,6], fp32[n,2,3,5]\n"
             "outputs s\n" +
             kLoss);
-  EXPECT_EQ(parts_of(scores), "");
+  EXPECT_EQ(count_fused_attentions(scores), 0U);
 }
 
 TEST(FusedAttention, HasNoMemoryForItsScores) {

@@ -291,16 +291,18 @@ TEST(OpTable, BatchesOfMatricesAndTheirTransposesAreKeptOnce) {
 
 // 4 heads x 3 queries x 5 keys make 60 scores; each costs 8 + 6 multiply-adds and a softmax, and
 // moves through memory 8 times, and 6 times more in the backward pass.
-TEST(OpTable, AttentionCostsBothProductsAndKeepsTheSoftmax) {
+TEST(OpTable, AttentionThatOutputsScoresCostsBothProductsAndKeepsTheSoftmax) {
+  const std::string others = " -> fp32[n,4,3,6], fp32[n,2,5,8], fp32[n,2,5,6], fp32[n,4,3,5]";
   const std::string heads =
       activation("q", "[n,4,3,8]") + activation("k", "[n,2,5,8]") + activation("v", "[n,2,5,6]");
-  const Graph graph = around(heads, "op: y = Attention-23(q, k, v) -> fp32[n,4,3,6]");
-  EXPECT_EQ(work(graph, 1), "flops 2160/4320 bytes 3152/3856 kept q k v +240");
-  EXPECT_EQ(kept_by(heads, "op: y = Attention-23(q, k, v) softcap=2.5 -> fp32[n,4,3,6]"),
+  const Graph graph = around(heads, "op: y, a, b, s = Attention-23(q, k, v)" + others);
+  EXPECT_EQ(work(graph, 1), "flops 2160/4320 bytes 3952/3856 kept q k v +240");
+  EXPECT_EQ(kept_by(heads, "op: y, a, b, s = Attention-23(q, k, v) softcap=2.5" + others),
             "q k v +480");
   const Graph joined = around(
       activation("q", "[n,3,32]") + activation("k", "[n,5,16]") + activation("v", "[n,5,12]"),
-      "op: y = Attention-23(q, k, v) kv_num_heads=2 q_num_heads=4 -> fp32[n,3,24]");
+      "op: y, a, b, s = Attention-23(q, k, v) kv_num_heads=2 q_num_heads=4 -> fp32[n,3,24], "
+      "fp32[n,2,5,8], fp32[n,2,5,6], fp32[n,4,3,5]");
   EXPECT_EQ(work(joined, 1), work(graph, 1));
 }
 

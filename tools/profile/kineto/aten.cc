@@ -349,10 +349,6 @@ OpCost work_of(const AtenOperator& row, const TracedInputs& inputs, Precision pr
   op.outputs.push_back(add_tensor(graph, type, output, backward));
   graph.ops.push_back(std::move(op));
   link_graph(graph);
-  if (row.output == kAttention) {
-    graph.fused.push_back({{0}});
-    graph.ops.front().fused = 0;
-  }
   return op_cost(graph, 0, 1, precision);
 }
 
