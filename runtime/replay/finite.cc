@@ -101,6 +101,15 @@ Status check_gradient(const PlanBucket& bucket, const Buffer& buffer, std::int64
       fmt::format("step {}: {}\n  {}", step, describe(bucket, found), kNotFiniteHint));
 }
 
+Status check_gradient(const PlanBucket& bucket, std::size_t member, const Buffer& buffer,
+                      std::int64_t step) {
+  NotFinite found = find_not_finite(buffer);
+  if (found.count == 0) return {};
+  for (std::size_t i = 0; i < member; ++i) found.first += bucket.members[i].elements;
+  return invalid_input(
+      fmt::format("step {}: {}\n  {}", step, describe(bucket, found), kNotFiniteHint));
+}
+
 Status check_sum(const PlanBucket& bucket, const Buffer& buffer, const ElementRange& owned,
                  DType wire, std::int64_t step) {
   NotFinite found = find_not_finite(elements_of(buffer, owned));

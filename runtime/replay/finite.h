@@ -6,6 +6,7 @@
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -32,6 +33,9 @@ inline constexpr const char* kNotFiniteHint =
 /// Returns kInvalidInput if a value of `bucket`, which is in `buffer`, is not finite in
 /// step `step`.
 Status check_gradient(const PlanBucket& bucket, const Buffer& buffer, std::int64_t step);
+/// Does the same for the gradient of one member, which alone is in `buffer`.
+Status check_gradient(const PlanBucket& bucket, std::size_t member, const Buffer& buffer,
+                      std::int64_t step);
 /// Does the same for its sum over ranks, which was made in type `wire` and may have
 /// overflowed there. Only the elements in `owned` are looked at: after a reduce-scatter, the others
 /// are no sums.

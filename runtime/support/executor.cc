@@ -24,6 +24,10 @@ Result<bool> Executor::begin_evaluation(std::int64_t /*batch*/) {
   return Status(StatusCode::kUnavailable, "the executor has no samples to evaluate on");
 }
 
+Result<Buffer> Executor::member_gradient(int /*bucket*/, std::size_t /*member*/) {
+  return Status(StatusCode::kUnavailable, "the executor has no gradients outside of its buckets");
+}
+
 Result<Buffer> Executor::values(int bucket) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("bucket {} divides its state among ranks, and the executor cannot "

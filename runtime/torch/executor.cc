@@ -63,6 +63,11 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> bucket(int bucket) override {
     return flat_buffer(bucket, parameters_.gradient(bucket));
   }
+  Result<Buffer> member_gradient(int bucket, std::size_t member) override {
+    const at::Tensor gradient = parameters_.member_gradient(bucket, member);
+    if (!gradient.defined()) return Buffer{};
+    return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
+  }
   Result<Buffer> values(int bucket) override {
     return flat_buffer(bucket, parameters_.value(bucket));
   }

@@ -122,8 +122,11 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
   Flat flat;
   flat.bucket = index;
   flat.value = at::zeros({bucket.elements()}, options);
-  flat.gradient = bucket.divides_gradients() ? filled_.narrow(0, 0, bucket.elements())
-                                             : at::zeros({bucket.elements()}, options);
+  if (bucket.divides_gradients()) {
+    flat.gradient = filled_.narrow(0, 0, bucket.elements());
+  } else if (!device.is_cpu()) {
+    flat.gradient = at::zeros({bucket.elements()}, options);
+  }
   flats_.push_back(std::move(flat));
   std::int64_t offset = 0;
   for (const BucketMember& member : bucket.members) {
@@ -151,21 +154,37 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
   at::Tensor value = f.value.narrow(0, offset, elements).view(initial.sizes()).detach();
   value.copy_(initial);
   value.set_requires_grad(true);
+  Member added{value, {}, offset, flat};
   // Autograd makes gradients that ranks divide in tensors of their own.
-  const at::Tensor gradient =
-      accumulates ? f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach()
-                  : at::Tensor();
-  value.mutable_grad() = gradient;
+  if (accumulates && f.gradient.defined()) {
+    value.mutable_grad() = added.gradient = place_in(f, added);
+  }
   auto node = torch::autograd::impl::grad_accumulator(value);
   node->add_post_hook(std::make_unique<LambdaPostHook>(
       [this, member = members_.size()](const variable_list& outputs, const variable_list&) {
         gradient_ready(members_[member]);
         return outputs;
       }));
-  members_.push_back({value, gradient, offset, flat});
+  members_.push_back(std::move(added));
   hooked_->nodes.push_back(std::move(node));
   values_.emplace(id, std::move(value));
   places_.emplace(id, Place{flat, offset, elements});
+}
+
+at::Tensor StageParameters::place_in(const Flat& flat, const Member& member) {
+  return flat.gradient.narrow(0, member.offset, member.value.numel())
+      .view(member.value.sizes())
+      .detach();
+}
+
+void StageParameters::hold_gradient(Flat& flat) {
+  if (flat.gradient.defined()) return;
+  flat.gradient = at::empty_like(flat.value);
+  for (Member& member : members_) {
+    if (&flats_[member.flat] != &flat) continue;
+    member.gradient = place_in(flat, member);
+    place(member);
+  }
 }
 
 void StageParameters::set_state(TensorId state, const at::Tensor& value) {
@@ -201,7 +220,8 @@ void StageParameters::begin_backward(bool last, GradientListener& listener) {
   }
 }
 
-// Puts the first gradient of a step in its place; autograd adds further ones to it there.
+// Puts the first gradient of a step in its place, if it has one; autograd adds further ones to it
+// there.
 void StageParameters::place(const Member& member) {
   at::Tensor& gradient = member.value.mutable_grad();
   if (!member.gradient.defined() || gradient.is_same(member.gradient)) return;
@@ -288,6 +308,8 @@ void StageParameters::scale(double factor) {
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
+    if (flat.owned.size() != flat.value.numel()) hold_gradient(flat);
+    if (!flat.gradient.defined()) continue;
     const auto owned = [&](const at::Tensor& all) {
       return all.narrow(0, flat.owned.begin, flat.owned.size());
     };
@@ -298,11 +320,39 @@ void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
       agpcs::update(optimizer, static_cast<double>(step + 1), of);
     }
   }
+  for (const Member& member : members_) {
+    if (!flats_[member.flat].gradient.defined()) update_member(optimizer, step, member);
+  }
 }
 
-at::Tensor StageParameters::gradient(int bucket) const {
-  const Flat* const flat = flat_of(bucket);
-  return flat == nullptr ? at::Tensor() : flat->gradient;
+// Makes the step of a parameter whose gradient nobody has asked for: it is still autograd's own.
+void StageParameters::update_member(const Optimizer& optimizer, std::int64_t step,
+                                    const Member& member) {
+  const Flat& flat = flats_[member.flat];
+  const auto own = [&](const at::Tensor& all) {
+    return all.defined() ? all.narrow(0, member.offset, member.value.numel()) : all;
+  };
+  const at::Tensor value = own(flat.value), gradient = member.value.grad();
+  agpcs::update(optimizer, static_cast<double>(step + 1),
+                {value, gradient.defined() ? gradient.reshape({-1}) : at::zeros_like(value),
+                 own(flat.first), own(flat.second)});
+}
+
+at::Tensor StageParameters::gradient(int bucket) {
+  Flat* const flat = flat_of(bucket);
+  if (flat == nullptr) return {};
+  const at::NoGradGuard no_grad;
+  hold_gradient(*flat);
+  return flat->gradient;
+}
+
+at::Tensor StageParameters::member_gradient(int bucket, std::size_t member) const {
+  for (const Member& candidate : members_) {
+    if (flats_[candidate.flat].bucket == bucket && member-- == 0) {
+      return candidate.value.grad();
+    }
+  }
+  return {};
 }
 
 at::Tensor StageParameters::value(int bucket) const {
@@ -320,6 +370,7 @@ at::Tensor StageParameters::round(int bucket, at::ScalarType type) {
   const at::NoGradGuard no_grad;
   Flat* const flat = flat_of(bucket);
   if (flat == nullptr) return {};
+  hold_gradient(*flat);
   if (!flat->rounded.defined() || flat->rounded.scalar_type() != type) {
     flat->rounded = at::empty_like(flat->gradient, type);
   }

@@ -29,7 +29,8 @@ class StageParameters {
 
   /// Allocates and initializes (from the file's values, or from `seed` and the name) every
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
-  /// member order. Their gradients lie in another buffer of the same layout. What the optimizer
+  /// member order. Where somebody reduces them, their gradients lie in another buffer of the same
+  /// layout. What the optimizer
   /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
   /// remembers only the elements that `rank` owns. Buckets of which ranks divide gradients have one
   /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Errors:
@@ -67,9 +68,12 @@ class StageParameters {
   /// whose t is `step` + 1. Of sharded buckets, only the elements that this rank owns are updated.
   void update(const Optimizer& optimizer, std::int64_t step);
   /// Return the flat gradient and the flat values of plan bucket `bucket`; undefined if the bucket
-  /// is not this stage's.
-  at::Tensor gradient(int bucket) const;
+  /// is not this stage's. On a CPU the buffer of a gradient is there from the first call on: until
+  /// then a rank keeps autograd's own gradients, and not beyond the step.
+  at::Tensor gradient(int bucket);
   at::Tensor value(int bucket) const;
+  /// Returns the gradient of a member of plan bucket `bucket`; undefined if it has none.
+  at::Tensor member_gradient(int bucket, std::size_t member) const;
   /// Returns the flat gradient of plan bucket `bucket` rounded to `type`, in the same memory each
   /// time; undefined if the bucket is not this stage's.
   at::Tensor round(int bucket, at::ScalarType type);
@@ -90,7 +94,7 @@ class StageParameters {
  private:
   struct Flat {
     int bucket = 0;              // index into Plan::buckets
-    at::Tensor value, gradient;  // flat, same layout
+    at::Tensor value, gradient;  // flat, same layout; no gradient until it is asked for
     at::Tensor rounded;          // the rounded gradient, once `round` was called
     // Momentum, or Adam's moments, of the elements in `owned`; undefined: the optimizer has none.
     at::Tensor first, second;
@@ -109,12 +113,16 @@ class StageParameters {
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial,
                   bool accumulates);
   struct Member {
-    at::Tensor value;         // a leaf of autograd's graph
-    at::Tensor gradient;      // its place in the flat buffer; undefined: ranks divide gradients
+    at::Tensor value;  // a leaf of autograd's graph
+    // Its place in the flat buffer; undefined: there is none yet, or ranks divide gradients.
+    at::Tensor gradient;
     std::int64_t offset = 0;  // in the bucket
     std::size_t flat = 0;
   };
+  static at::Tensor place_in(const Flat& flat, const Member& member);
   static void place(const Member& member);
+  void hold_gradient(Flat& flat);
+  void update_member(const Optimizer& optimizer, std::int64_t step, const Member& member);
   void gradient_ready(const Member& member);
 
   // A state item and its elements, as bytes.

@@ -94,6 +94,9 @@ class Executor {
   virtual void sent(const InstructionId& send);
   /// Returns the flat gradient buffer of `bucket`, with its members in plan order.
   virtual Result<Buffer> bucket(int bucket) = 0;
+  /// Returns the gradient of one member of a bucket that this rank's program does not reduce; no
+  /// data: it is zero. kUnavailable (the default): the executor has all gradients in `bucket`.
+  virtual Result<Buffer> member_gradient(int bucket, std::size_t member);
 
   /// Returns the flat buffer of the parameters of `bucket`, laid out like its gradients. Used for
   /// sharded buckets alone: other ranks' elements are received in it. It is also called once before

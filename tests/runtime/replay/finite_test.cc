@@ -65,6 +65,15 @@ TEST(FindNotFinite, NamesTheParameter) {
             "the gradient of 'w1' is not finite: 1 of the 7 values of bucket b0, the first inf");
 }
 
+TEST(CheckGradient, OfOneMemberNamesIt) {
+  const PlanBucket bucket{"b0", 0, AllReduce::kRing, DType::kFp32, {{"w1", 4}, {"w2", 3}}, -1};
+  std::vector<float> values = {1, kInfinity, -kInfinity};
+  const Buffer buffer{values.data(), values.size() * sizeof(float), DType::kFp32, false};
+  EXPECT_THAT(check_gradient(bucket, 1, buffer, 3).message(),
+              testing::StartsWith("step 3: the gradient of 'w2' is not finite: 2 of the 7 values"));
+  EXPECT_TRUE(check_gradient(bucket, 1, Buffer{}, 3).ok());
+}
+
 TEST(CheckSum, LooksAtWhatTheRankOwns) {
   const PlanBucket bucket{"b0", 0, AllReduce::kRing, DType::kFp32, {{"w1", 4}, {"w2", 3}}, -1};
   std::vector<float> values = {kInfinity, 1, 1, 1, 1, kInfinity, -kInfinity};

@@ -163,6 +163,7 @@ struct Bytes {
 Bytes bytes_of_executor(const Graph& graph, const Plan& plan) {
   StageDriver driver(graph, plan);
   TorchExecutor& executor = driver.executor();
+  AGPCS_CHECK(executor.bucket(0).ok(), "the gradients have a place of their own");
   AGPCS_CHECK(executor.begin_step(0).ok(), "begin_step");
   const auto live = std::make_shared<testing::LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);

@@ -2,6 +2,7 @@
 // What the LibTorch executor has learned, read and written from outside.
 #include "runtime/torch/executor.h"
 #include "tests/support/shard_plan.h"
+#include "tests/system/executor/kept_bytes.h"
 #include "tests/system/executor/optimization.h"
 #include "tests/system/executor/stage_driver.h"
 
@@ -10,8 +11,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -206,6 +210,63 @@ TEST(TorchState, RefusesWhatItDoesNotHave) {
             "this rank's stage has no 'momentum' of 'w1'");
   EXPECT_EQ(executor.read_state({"w1", "value", 96}, 90, 7, values.data()).message(),
             "'value' of 'w1' has 96 elements, asked for were 7 from 90 on");
+}
+
+// The buffer for reductions is there from the moment when somebody asks for it, which may be within
+// a backward pass of any step.
+TEST(TorchExecutor, TrainsTheSameWhereverItsGradientsLie) {
+  const Graph graph = testing::graph_of(kModel);
+  for (const auto& [name_of_optimizer, optimizer] : kOptimizations) {
+    SCOPED_TRACE(name_of_optimizer);
+    StageDriver apart = driver(graph, optimizer), in_place = driver(graph, optimizer),
+                later = driver(graph, optimizer);
+    ASSERT_TRUE(in_place.executor().bucket(0).ok() && in_place.executor().bucket(1).ok());
+    struct Asking : GradientListener {
+      explicit Asking(Executor& of) : executor(of) {}
+      void bucket_ready(int bucket) override {
+        const Result<Buffer> held = executor.bucket(bucket);
+        ASSERT_TRUE(held.ok());
+        for (std::size_t i = 0; i * 4 < held->bytes; ++i) {
+          sum += std::abs(static_cast<float*>(held->data)[i]);
+        }
+      }
+      Executor& executor;
+      double sum = 0;
+    } asks(later.executor()), asks_again(in_place.executor());
+    for (int step = 0; step < 3; ++step) {
+      apart.step();
+      in_place.step(&asks_again);
+      later.step(step == 0 ? nullptr : &asks);
+      if (step == 0) asks_again.sum = 0;
+    }
+    EXPECT_GT(asks.sum, 0.1);
+    EXPECT_NEAR(asks.sum, asks_again.sum, 1e-5 * asks.sum);
+    for (const char* name : {"w1", "scale", "bias", "w2"}) {
+      EXPECT_EQ(in_place.value(name), later.value(name)) << name;
+      const std::vector<float> got = apart.value(name), wanted = later.value(name);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-6) << name;
+    }
+  }
+}
+
+TEST(TorchExecutor, KeepsGradientsThatNobodyReducesForOneStep) {
+  const Graph graph = testing::graph_of(kModel);
+  constexpr std::int64_t kGradients = 4 * (6 * 16 + 16 + 16 + 16 * 4);
+  StageDriver apart = driver(graph, kOptimizations[0].optimizer),
+              in_place = driver(graph, kOptimizations[0].optimizer);
+  ASSERT_TRUE(in_place.executor().bucket(0).ok() && in_place.executor().bucket(1).ok());
+  for (StageDriver* of : {&apart, &in_place}) {
+    const auto live = std::make_shared<testing::LiveBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    of->step();
+    const Result<Buffer> one = of->executor().member_gradient(0, 1);
+    ASSERT_TRUE(one.ok()) << one.status().message();
+    EXPECT_EQ(one->bytes, 16 * sizeof(float));
+    const std::int64_t before = live->bytes();
+    ASSERT_TRUE(of->executor().begin_step(1).ok());
+    EXPECT_LE(std::abs(before - live->bytes() - (of == &apart ? kGradients : 0)), 256);
+  }
 }
 
 }  // namespace
