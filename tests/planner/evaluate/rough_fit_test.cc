@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate/rough/fit.h"
-
 #include "ir/base/rng.h"
+#include "planner/evaluate/rough/fit.h"
 
 #include <gtest/gtest.h>
 

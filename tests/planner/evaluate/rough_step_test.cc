@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate/rough/step.h"
-
 #include "cost_model/network/link_model.h"
 #include "planner/evaluate/evaluator.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
 #include "planner/problem/stage_timers.h"

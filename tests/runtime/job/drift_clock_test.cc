@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -194,6 +195,7 @@ struct Load {
   const char* name;
   double waits;
 };
+void PrintTo(const Load& load, std::ostream* out) { *out << load.name; }
 
 class DriftUnderLoad : public ::testing::TestWithParam<Load> {};
 

@@ -63,7 +63,8 @@ TEST_F(PlannedModel, IsRefusedWithTypesThatThisVersionDoesNotFuse) {
   plan.fused = {"Mish"};
   EXPECT_EQ(read_planned_model(model_, plan).status().message(),
             "the plan fuses operators to Mish, which this version does not\n"
-            "  hint: it fuses Gelu, LayerNormalization, RMSNormalization, Swish; plan the model "
+            "  hint: it fuses Attention, Gelu, LayerNormalization, RMSNormalization, Swish; plan "
+            "the model "
             "anew");
 }
 
