@@ -287,22 +287,36 @@ void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
 }
 
 /// Returns the gradients that an update reads.
-at::Tensor StageParameters::sums_of(const Flat& flat) {
-  if (flat.kept.defined()) return flat.kept;
-  return flat.gradient.narrow(0, flat.owned.begin, flat.owned.size());
+std::vector<at::Tensor> StageParameters::sums_of(const Flat& flat) const {
+  if (flat.kept.defined()) return {flat.kept};
+  if (flat.gradient.defined()) {
+    return {flat.gradient.narrow(0, flat.owned.begin, flat.owned.size())};
+  }
+  std::vector<at::Tensor> sums;
+  for (const Member& member : members_) {
+    const at::Tensor& own = member.value.grad();
+    if (&flats_[member.flat] == &flat && own.defined()) sums.push_back(own);
+  }
+  return sums;
 }
 
 Result<double> StageParameters::squares(int bucket) const {
   const at::NoGradGuard no_grad;
   const Flat* const flat = flat_of(bucket);
   if (flat == nullptr) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
-  const at::Tensor norm = at::linalg_vector_norm(sums_of(*flat), 2, {}, false, at::kDouble);
-  return norm.item<double>() * norm.item<double>();
+  double squares = 0;
+  for (const at::Tensor& sums : sums_of(*flat)) {
+    const auto norm = at::linalg_vector_norm(sums, 2, {}, false, at::kDouble).item<double>();
+    squares += norm * norm;
+  }
+  return squares;
 }
 
 void StageParameters::scale(double factor) {
   const at::NoGradGuard no_grad;
-  for (const Flat& flat : flats_) sums_of(flat).mul_(factor);
+  for (const Flat& flat : flats_) {
+    for (const at::Tensor& sums : sums_of(flat)) sums.mul_(factor);
+  }
 }
 
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
@@ -313,7 +327,7 @@ void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
     const auto owned = [&](const at::Tensor& all) {
       return all.narrow(0, flat.owned.begin, flat.owned.size());
     };
-    const UpdateTensors of{owned(flat.value), sums_of(flat), flat.first, flat.second};
+    const UpdateTensors of{owned(flat.value), sums_of(flat).front(), flat.first, flat.second};
     if (numbers_.defined()) {
       update_by(optimizer, numbers_, of);
     } else {

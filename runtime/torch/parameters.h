@@ -104,7 +104,7 @@ class StageParameters {
     int missing = 0;       // of those, still to come in the pass
     bool reported = true;  // nothing of it is to be reported in the pass
   };
-  static at::Tensor sums_of(const Flat& flat);
+  std::vector<at::Tensor> sums_of(const Flat& flat) const;
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
   const Flat* flat_of(int bucket) const;

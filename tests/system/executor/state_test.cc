@@ -250,6 +250,35 @@ TEST(TorchExecutor, TrainsTheSameWhereverItsGradientsLie) {
   }
 }
 
+TEST(TorchExecutor, ClipsTheSameWhereverItsGradientsLie) {
+  const Graph graph = testing::graph_of(kModel);
+  const Optimizer& optimizer = kOptimizations[0].optimizer;
+  StageDriver apart = driver(graph, optimizer), in_place = driver(graph, optimizer),
+              unclipped = driver(graph, optimizer);
+  ASSERT_TRUE(in_place.executor().bucket(0).ok() && in_place.executor().bucket(1).ok());
+  std::vector<double> squares;
+  for (StageDriver* of : {&apart, &in_place}) {
+    TorchExecutor& executor = of->executor();
+    testing::BucketLog log;
+    ASSERT_TRUE(executor.begin_step(0).ok());
+    for (const int m : {0, 1}) {
+      ASSERT_TRUE(executor.forward(m).ok());
+      ASSERT_TRUE(executor.backward(m, m == 1, log).ok());
+    }
+    squares.push_back(executor.squares(0).value() + executor.squares(1).value());
+    ASSERT_TRUE(executor.scale(0.25).ok());
+    ASSERT_TRUE(executor.update().ok());
+  }
+  unclipped.step();
+  EXPECT_GT(squares[1], 1e-4);
+  EXPECT_NEAR(squares[0], squares[1], 1e-6 * squares[1]);
+  for (const char* name : {"w1", "scale", "bias", "w2"}) {
+    const std::vector<float> got = apart.value(name), wanted = in_place.value(name);
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-6) << name;
+    EXPECT_NE(got, unclipped.value(name)) << name;
+  }
+}
+
 TEST(TorchExecutor, KeepsGradientsThatNobodyReducesForOneStep) {
   const Graph graph = testing::graph_of(kModel);
   constexpr std::int64_t kGradients = 4 * (6 * 16 + 16 + 16 + 16 * 4);

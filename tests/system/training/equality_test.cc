@@ -244,6 +244,7 @@ TEST_P(PlainPyTorch, ClipsByTheNormOfAllGradientsWhateverThePlan) {
   const Graph model = graph();
   Training training = testing::training_of(kBatch);
   training.optimizer.max_norm = 0.5;
+  expect_equal(model, testing::plan_with(model, training, {{4}, {4}}, 2), "0.5");
   const Plan whole = testing::plan_with(model, training, {{1, 3}, {2, 2}}, 2);
   expect_equal(model, whole, "0.5");
   for (const StateLevel level : kDividingLevels) {
