@@ -63,7 +63,17 @@ if(AGPCS_BUILD_COMPILER)
 endif()
 
 agpcs_find_feature(TORCH Torch)
-agpcs_find_feature(GLOO Gloo)
+# Two Glooes in one process have the same symbols. Messages go over TCP without it.
+if(AGPCS_HAS_TORCH AND TORCH_HAS_GLOO AND AGPCS_WITH_GLOO)
+  if(NOT AGPCS_WITH_GLOO STREQUAL "AUTO")
+    message(FATAL_ERROR "AGPCS_WITH_GLOO is ON, but ${TORCH_LIBRARY} exports a Gloo of its own: configure with "
+      "-DAGPCS_WITH_GLOO=OFF")
+  endif()
+  set(AGPCS_HAS_GLOO FALSE)
+  set_property(GLOBAL APPEND PROPERTY AGPCS_FOUND "GLOO: off, LibTorch has its own")
+else()
+  agpcs_find_feature(GLOO Gloo)
+endif()
 agpcs_find_feature(CUDA CUDAToolkit NCCL)
 
 if(AGPCS_BUILD_TESTS)

@@ -16,6 +16,7 @@
 #include "runtime/torch/stage.h"
 #include "runtime/torch/threads.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include "runtime/torch/stage.h"
 #include "runtime/torch/update.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>

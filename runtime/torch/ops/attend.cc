@@ -2,6 +2,7 @@
 #include "runtime/torch/ops/attend.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/version.h>
 
