@@ -62,6 +62,7 @@ TEST(BlasSetters, TheProgramIsTheBlas) {
 }
 
 TEST(BlasSetters, OpenBlasIsNamedWithVersionThreadsAndKernels) {
+  if (loaded_blas().name.rfind("Intel", 0) == 0) GTEST_SKIP() << "this LibTorch has MKL inside";
   openblas_parallel = 2;
   EXPECT_EQ(loaded_blas().name, "OpenBLAS 0.3.21 OpenMP SkylakeX");
   openblas_parallel = 1;

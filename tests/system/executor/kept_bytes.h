@@ -8,8 +8,10 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -17,11 +19,18 @@
 
 namespace agpcs::testing {
 
+// What LibTorch counts all bytes in.
+#if TORCH_VERSION_MAJOR >= 2
+using Total = std::size_t;
+#else
+using Total = std::int64_t;
+#endif
+
 /// Adds up the bytes that this thread allocates and frees.
 class LiveBytes : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, std::int64_t /*allocated*/,
-                         std::int64_t /*reserved*/, c10::Device /*device*/) override {
+  void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, Total /*allocated*/,
+                         Total /*reserved*/, c10::Device /*device*/) override {
     bytes_ += bytes;
     peak_ = std::max(peak_, bytes_);
   }
