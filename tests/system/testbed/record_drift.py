@@ -17,7 +17,6 @@ import os
 import pathlib
 import platform
 import secrets
-import signal
 import statistics
 import subprocess
 import sys
@@ -126,6 +125,7 @@ def parse(words):
 
 
 def record(options):
+    machines.check()
     changes, steps = schedule(options.quiet, options.rounds)
     model = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), platform.machine())
@@ -140,25 +140,12 @@ def record(options):
                 made = run(bed, options.bin / "drift_recorder", folder, changes, steps, options.work, options.elements)
                 text += text_of(f"load-{load}", folder, made, options.elements)
         output.write(text)
+    return 0
 
 
 def main():
     options = parse(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, testbed.stopped)
-    try:
-        machines.check()
-        record(options)
-    except machines.Unavailable as error:
-        print(f"skipped: {error}", file=sys.stderr)
-        return 77
-    except machines.Failed as error:
-        print(f"failed: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; everything is torn down", file=sys.stderr)
-        return 130
-    return 0
+    return testbed.ended(lambda: record(options))
 
 
 if __name__ == "__main__":

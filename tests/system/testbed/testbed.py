@@ -224,11 +224,12 @@ def stopped(number, _):
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def main():
+def ended(work):
+    """The exit code of `work`. A signal that ends the process tears all down first, as Ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stopped)
     try:
-        return dispatch(parse(sys.argv[1:]))
+        return work()
     except machines.Unavailable as error:
         print(f"skipped: {error}", file=sys.stderr)
         return SKIPPED
@@ -238,6 +239,10 @@ def main():
     except KeyboardInterrupt:
         print("stopped; everything is torn down", file=sys.stderr)
         return 130
+
+
+def main():
+    return ended(lambda: dispatch(parse(sys.argv[1:])))
 
 
 if __name__ == "__main__":
