@@ -94,6 +94,9 @@ class ShardedBucket(Bucket):
         """Begins to reduce. Returns the works of it."""
         for _, own, _, _ in self._owned:
             own.grad = None
+        return self._reduced()
+
+    def _reduced(self):
         if all(parameter.grad is None for parameter in self.parameters):
             return []
         self._flat = self._travelling(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
@@ -127,14 +130,10 @@ class ScatteredBucket(ShardedBucket):
 
     def begin(self):
         """Begins to reduce what a backward pass has made, and gives it up. Returns the works of it."""
-        if all(parameter.grad is None for parameter in self.parameters):
-            return []
-        self._flat = self._travelling(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
+        works = self._reduced()
         for parameter in self.parameters:
             parameter.grad = None
-        self._works = [dist.reduce(self._flat[begin:end], rank, group=self._group, async_op=True)
-                       for rank, begin, end in self._parts]
-        return list(self._works)
+        return works
 
     def wait(self):
         for work in self._works:
