@@ -93,7 +93,7 @@ void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<D
   stage.samples.resize(stage.ranks.size(), 0);
   plan.stages.push_back(std::move(stage));
   Program& program = plan.programs.emplace_back(Program{index, {}});
-  if (plan.training.optimizer.max_norm > 0) {
+  if (plan.training.optimizer.clips()) {
     program.instructions.push_back({{Opcode::kNorm, -1, -1}, {}});
   }
   program.instructions.push_back({{Opcode::kReport, -1, -1}, {}});

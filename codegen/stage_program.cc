@@ -200,7 +200,7 @@ class ProgramWriter {
     }
     if (summed.empty()) summed = std::move(scattered);
     const InstructionId norm = {Opcode::kNorm, -1, -1}, update = {Opcode::kUpdate, -1, -1};
-    if (plan_.training.optimizer.max_norm > 0) {
+    if (plan_.training.optimizer.clips()) {
       summed.push_back(last_backward);
       add(norm, std::move(summed));
       summed = {norm};

@@ -20,8 +20,7 @@ std::uint64_t key_of(const InstructionId& id) {
          part(id.micro_batch);
 }
 
-/// Returns a key that both ends of a transfer share, and all members of a norm or
-/// report.
+/// Returns a key that both ends of a transfer share, and all members of a norm or report.
 std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
   const Opcode opcode = id.opcode == Opcode::kRecv           ? Opcode::kSend
                         : id.opcode == Opcode::kRecvGradient ? Opcode::kSendGradient
@@ -60,7 +59,7 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);
-  if (plan.training.optimizer.max_norm > 0) add_collective({Opcode::kNorm, -1, -1}, all);
+  if (plan.training.optimizer.clips()) add_collective({Opcode::kNorm, -1, -1}, all);
   add_collective({Opcode::kReport, -1, -1}, all);
 }
 
@@ -125,7 +124,7 @@ void StepWaits::find_pauses() {
     double now = 0, done = 0;  // of the pass: the time, and the seconds of work so far
     for (std::size_t i = 0; i < program.size(); ++i) {
       const InstructionId& id = program[i].id;
-      if (id.opcode != Opcode::kReduceScatter || id.micro_batch < 0) continue;
+      if (!sums_one_micro_batch(id)) continue;
       const int scatter = rank_begin(rank) + static_cast<int>(i);
       const int own = find(rank, {Opcode::kBackward, -1, id.micro_batch});
       if (own != pass) {

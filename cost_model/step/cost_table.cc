@@ -172,7 +172,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
   table.graph_ = &graph;
   table.precision_ = training.precision;
   table.optimizer_ = optimizer_name(training.optimizer);
-  table.clips_ = training.optimizer.max_norm > 0;
+  table.clips_ = training.optimizer.clips();
   const auto operators = static_cast<OpId>(graph.ops.size());
   table.work_.reserve(graph.ops.size());
   for (OpId op = 0; op < operators; ++op) table.work_.push_back(table.work_of(op));

@@ -130,7 +130,7 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
                                : Exchange(model.sums[same->second]));
   }
   model.report = report_all_reduce(cluster, all, plan.training.statistics_every);
-  if (plan.training.optimizer.max_norm > 0) model.norm = norm_all_reduce(cluster, all);
+  if (plan.training.optimizer.clips()) model.norm = norm_all_reduce(cluster, all);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/graph/graph.h"
+#include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
 
@@ -105,15 +106,12 @@ Result<PrecedenceGraph> precedence_graph(const Program& program) {
   std::vector<int> release = begins_of(waits, count, is_release);
   PrecedenceGraph graph;
   graph.instructions.resize(count);
-  const auto is_scatter = [](const InstructionId& id) {
-    return id.opcode == Opcode::kReduceScatter && id.micro_batch >= 0;
-  };
   int scatter = kNone;
   for (std::size_t i = 0; i < count; ++i) {
     const InstructionId& id = program.instructions[i].id;
     graph.instructions[i] = {id,          stream_of(id.opcode), next[i],
                              next[i + 1], release[i],           release[i + 1]};
-    if (!is_scatter(id)) continue;
+    if (!sums_one_micro_batch(id)) continue;
     graph.instructions[i].scatter_before = std::exchange(scatter, static_cast<int>(i));
   }
   graph.next.resize(at(next.back()));
@@ -126,7 +124,7 @@ Result<PrecedenceGraph> precedence_graph(const Program& program) {
     } else {
       graph.releases[at(release[at(wait.before)]++)] = {wait.bucket, wait.instruction};
       const InstructionId& released = program.instructions[at(wait.instruction)].id;
-      if (is_scatter(released)) graph.instructions[at(wait.before)].waits_within = true;
+      if (sums_one_micro_batch(released)) graph.instructions[at(wait.before)].waits_within = true;
     }
   }
   for (std::size_t i = 0; i < count; ++i) {

@@ -114,6 +114,10 @@ bool sums_gradients(Opcode opcode) {
   return opcode == Opcode::kAllReduce || opcode == Opcode::kReduceScatter;
 }
 
+bool sums_one_micro_batch(const InstructionId& id) {
+  return id.opcode == Opcode::kReduceScatter && id.micro_batch >= 0;
+}
+
 std::vector<std::int64_t> owned_by_others(
     const Plan& plan, int stage, const std::function<std::int64_t(const PlanBucket&)>& of_element) {
   const std::vector<int>& replicas = plan.stages[static_cast<std::size_t>(stage)].ranks;

@@ -38,6 +38,8 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
 bool sums_gradients(Opcode opcode);
+/// Returns whether the instruction sums the gradients of one micro-batch, which ranks divide.
+bool sums_one_micro_batch(const InstructionId& id);
 /// Returns, by replica of stage `stage`, the sum over the elements of its buckets that other ranks
 /// own of `of_element(bucket)`.
 std::vector<std::int64_t> owned_by_others(

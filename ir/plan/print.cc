@@ -77,7 +77,7 @@ class PlanPrinter {
       add(" {}={}", setting.name, o.*setting.value);
     }
     add("{} weight-decay={}", o.nesterov ? " nesterov=yes" : "", o.weight_decay);
-    if (o.max_norm > 0) add(" max-norm={}", o.max_norm);
+    if (o.clips()) add(" max-norm={}", o.max_norm);
     text_ += "\n";
   }
 

@@ -60,7 +60,7 @@ class ProgramChecker {
     faults_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
                        program_.stage, instruction});
   }
-  bool clips() const { return plan_.training.optimizer.max_norm > 0; }
+  bool clips() const { return plan_.training.optimizer.clips(); }
   const InstructionId& id(std::size_t index) const { return program_.instructions[index].id; }
 
   /// Finds the instructions that this stage's program must consist of.

@@ -7,6 +7,7 @@
 // the strictest way to carry them out. `issue` nodes stand for a rank that walks through its
 // program with one thread. Where ranks divide gradients, a backward pass waits within, for the sum
 // of one bucket when it has filled the next: that is one node for each such bucket.
+#include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>
@@ -94,7 +95,7 @@ class ProgressChecker {
     std::map<int, std::size_t> reached;  // by micro-batch: how far its backward pass has come
     for (const Instruction& instruction : program.instructions) {
       const InstructionId& id = instruction.id;
-      const bool scatters = id.opcode == Opcode::kReduceScatter && id.micro_batch >= 0;
+      const bool scatters = sums_one_micro_batch(id);
       const std::size_t issue = add_node("");
       const std::size_t end = node_of(program.stage, id);
       add_edge(issue, end);

@@ -29,7 +29,7 @@ class Evaluator::Impl {
         folder_(problem.cluster),
         engine_(problem.cluster),
         rank_of_(problem.cluster.devices.size()) {
-    shape_.clips = problem.training.optimizer.max_norm > 0;
+    shape_.clips = problem.training.optimizer.clips();
   }
 
   Score evaluate(const Strategy& strategy) {
@@ -287,7 +287,7 @@ class Evaluator::Impl {
     }
     everybody_ = groups_.find(used_, everybody_);
     step_.collectives.push_back(groups_.report_of(*everybody_));
-    const bool clips = problem_.training.optimizer.max_norm > 0;
+    const bool clips = problem_.training.optimizer.clips();
     step_.collectives.push_back(clips ? groups_.norm_of(*everybody_) : &kNothing);
     for (const StepBucket& bucket : buckets_.all()) {
       if (!divides_) break;

@@ -46,7 +46,7 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
 
 Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
-  if (plan.training.optimizer.max_norm > 0) AGPCS_RETURN_IF_ERROR(executor.scale(1));
+  if (plan.training.optimizer.clips()) AGPCS_RETURN_IF_ERROR(executor.scale(1));
   const int stage = plan.stage_of_rank(rank);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (!plan.buckets[b].is_sharded() || !plan.buckets[b].is_of(stage)) continue;

@@ -280,10 +280,12 @@ bool PlanReplayer::clip() {
 }
 
 Status PlanReplayer::add_squares() {
+  std::size_t last = kNoInstruction;  // the stream is in order, so it stands for all sums
   for (const std::size_t index : stream(StreamKind::kCollective)) {
     if (index == norm_at_) break;
-    if (!wait(Stream::kCollective, index)) return failure_;
+    last = index;
   }
+  if (last != kNoInstruction && !wait(Stream::kCollective, last)) return failure_;
   for (const int bucket : normed_) {
     AGPCS_TRY(const double squares, executor_.squares(bucket));
     squares_ += squares;

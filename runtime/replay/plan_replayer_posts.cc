@@ -66,9 +66,7 @@ void PlanReplayer::post(std::size_t index) {
   const ResolvedInstruction& instruction = at(index);
   if (records_ && index == report_at_) return;  // the report goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
-  const bool scatters =
-      instruction.id.opcode == Opcode::kReduceScatter && instruction.id.micro_batch >= 0;
-  if (scatters && !skips(instruction) && !fill(index)) return;
+  if (sums_one_micro_batch(instruction.id) && !skips(instruction) && !fill(index)) return;
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
   const std::size_t parts = skips(instruction)                ? 0
                             : kind == StreamKind::kCollective ? 1

@@ -172,9 +172,8 @@ class Resolver {
             release, gradients ? before_backward.at(before.micro_batch) : done[index_of(before)]);
       }
       instruction.release = done[i] = release;
-      const bool of_each =
-          instruction.id.opcode == Opcode::kReduceScatter && instruction.id.micro_batch >= 0;
-      if (of_each) instruction.reports = turns.at(instruction.id.micro_batch);
+      if (sums_one_micro_batch(instruction.id))
+        instruction.reports = turns.at(instruction.id.micro_batch);
     }
   }
 

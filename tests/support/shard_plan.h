@@ -48,7 +48,7 @@ inline void shard_program(const Plan& plan, Program& program) {
       }
       if (bucket.divides_gradients()) continue;
     }
-    const bool clips = plan.training.optimizer.max_norm > 0;
+    const bool clips = plan.training.optimizer.clips();
     if (id.opcode == (clips ? Opcode::kNorm : Opcode::kUpdate) && last_sum.object >= 0) {
       std::erase_if(instruction.after,
                     [](const InstructionId& one) { return sums_gradients(one.opcode); });

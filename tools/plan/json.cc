@@ -38,7 +38,7 @@ Json optimizer_json(const Optimizer& o) {
   }
   if (o.nesterov) json["nesterov"] = true;
   json["weight_decay"] = o.weight_decay;
-  if (o.max_norm > 0) json["max_norm"] = o.max_norm;
+  if (o.clips()) json["max_norm"] = o.max_norm;
   return json;
 }
 

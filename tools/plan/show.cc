@@ -57,7 +57,7 @@ std::string training_line(const Plan& plan) {
     text += fmt::format(", {}momentum {}", t.optimizer.nesterov ? "Nesterov's " : "",
                         t.optimizer.momentum);
   }
-  if (t.optimizer.max_norm > 0) text += fmt::format(", norm at most {}", t.optimizer.max_norm);
+  if (t.optimizer.clips()) text += fmt::format(", norm at most {}", t.optimizer.max_norm);
   if (t.attention != AttentionForm::kSteps) text += "; attention is fused";
   if (t.wire_type) text += fmt::format("; gradients travel in {}", name_of(*t.wire_type));
   return text;

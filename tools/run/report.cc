@@ -124,7 +124,7 @@ void RunReport::start(std::string_view transport) {
                << "\n"
                << fmt::format(
                       "{:>6}  {:>12}{}  {:>12}{}  {:>10}  {:>10}", "step", "loss",
-                      plan_.training.optimizer.max_norm > 0 ? fmt::format("  {:>10}", "norm") : "",
+                      plan_.training.optimizer.clips() ? fmt::format("  {:>10}", "norm") : "",
                       "samples/s", tokens_ > 0 ? fmt::format("  {:>12}", "tokens/s") : "",
                       "step time", "to plan")
                << std::endl;

@@ -263,7 +263,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
   const std::vector<Reduction>& all = reductions(strategy, timers, passes);
   give_back_shared();
   const double report = report_seconds(strategy);
-  const double norm = problem().training.optimizer.max_norm > 0 ? report : 0;  // as few bytes
+  const double norm = problem().training.optimizer.clips() ? report : 0;  // as few bytes
   const double held_up_there = held_up(strategy, passes, way, rough);
   double hidden = 0, last = 0, updates = 0;
   for (std::size_t s = 0; s < all.size(); ++s) {

@@ -44,6 +44,7 @@ struct Optimizer {
   /// the squares of all of the model's gradients, as PyTorch's clip_grad_norm_ has it; 0: they are
   /// not clipped.
   double max_norm = 0;
+  bool clips() const { return max_norm > 0; }
 };
 
 /// The loss: a kind, and the model outputs it is attached to, with weights.
