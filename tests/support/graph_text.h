@@ -109,7 +109,9 @@ class GraphText {
     for (const auto& item : split(value.substr(1, value.size() - 2), ',')) {
       if (tensor.type == DType::kInt64) append(tensor, static_cast<std::int64_t>(std::stoll(item)));
       if (tensor.type == DType::kFp32) append(tensor, std::stof(item));
-      if (tensor.type == DType::kBool) append(tensor, item == "0x01");
+      if (tensor.type != DType::kBool) continue;
+      if (item != "0x00" && item != "0x01") fail("no bool, which is 0x00 or 0x01: " + item);
+      append(tensor, item == "0x01");
     }
   }
 

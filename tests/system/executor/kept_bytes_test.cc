@@ -41,7 +41,7 @@ std::vector<Case> cases() {
        "exp: e = Exp-13(x) -> fp32[n,6,8]\nop: y = Pow-15(e, x) -> fp32[n,6,8]\n"},
       {"hard_swish", "op: y = HardSwish-14(x) -> fp32[n,6,8]\n"},
       {"dropout",
-       "constant ratio fp32[] {0.5}\nconstant training bool[] {1}\n"
+       "constant ratio fp32[] {0.5}\nconstant training bool[] {0x01}\n"
        "op: y = Dropout-13(x, ratio, training) -> fp32[n,6,8]\n"},
       {"gather",
        "square: z = Mul-14(x, x) -> fp32[n,6,8]\nconstant rows int64[3] {2,0,2}\n"
