@@ -352,7 +352,7 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
     if (const auto kept = fitter.keeping_more()) more.stages[at(stage)].recompute = *kept;
   }
   if (more == strategy) return;
-  const Score own = evaluator.evaluate(more);
+  const Score own = evaluator.evaluate_up_to(more, score.step_seconds);
   if (!own.fits() || own.step_seconds >= score.step_seconds) return;
   strategy = std::move(more);
   score = own;
