@@ -44,6 +44,9 @@ struct StageParts {
   /// another type, the buffers that travel are included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
   UnsummedGradients unsummed;  ///< of buckets whose gradients ranks divide
+  std::int64_t gathered = 0;   ///< of parameters that ranks divide, while passes read them
+  /// Where backward passes need these; buckets are the plan's.
+  std::vector<BucketUse> uses;
   std::int64_t micro_batches = 1;
   /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
   std::vector<std::size_t> segment_ends;

@@ -198,7 +198,7 @@ class StrategyVerifier {
                   name_of(bucket.state));
     }
     if (bucket.parts.empty()) return {};
-    if (bucket.state == StateLevel::kGradients && bucket.is_shared()) {
+    if (bucket.state >= StateLevel::kGradients && bucket.is_shared()) {
       return fail("bucket {} of several stages divides its gradients", index);
     }
     std::size_t devices = 0;
