@@ -80,10 +80,10 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
   const bool own = has_own_parts(*strategy_, stage);
   const bool gathers =
       level == StateLevel::kParameters ||
-      (own && std::any_of(strategy_->buckets.begin(), strategy_->buckets.end(),
-                          [&](const Bucket& bucket) {
-                            return bucket.stage == stage && bucket.state == StateLevel::kParameters;
-                          }));
+      (own &&
+       std::any_of(strategy_->buckets.begin(), strategy_->buckets.end(), [&](const Bucket& bucket) {
+         return bucket.stage == stage && bucket.state == StateLevel::kParameters;
+       }));
   const std::vector<std::size_t>& ends =
       gathers ? stages_.segment_ends(info(stage), recompute) : kNoSegments;
   filled_.clear();
