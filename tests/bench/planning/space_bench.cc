@@ -251,7 +251,8 @@ int main(int argc, char** argv) {
                      dimension == "parameters" || dimension == "schedules" ||
                      dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
-    std::fputs("space_bench state|gradients|parameters|schedules|segments [MODEL CLUSTER]\n", stderr);
+    std::fputs("space_bench state|gradients|parameters|schedules|segments [MODEL CLUSTER]\n",
+               stderr);
     return 2;
   }
   fmt::print(
