@@ -138,16 +138,16 @@ std::optional<OpPlacements> placements_of(const Graph& graph, const TeamOp& op,
   return all;
 }
 
-Exchange forward_exchange(const TeamBody& body, int form) {
+TeamExchange forward_exchange(const TeamBody& body, int form) {
   const TeamForm& made = body.forms[static_cast<std::size_t>(form)];
-  if (made.from == kNone) return Exchange::kNothing;
+  if (made.from == kNone) return TeamExchange::kNothing;
   return exchange_between(body.forms[static_cast<std::size_t>(made.from)].placement,
                           made.placement);
 }
 
-Exchange backward_exchange(const Graph& graph, const TeamBody& body, int form) {
+TeamExchange backward_exchange(const Graph& graph, const TeamBody& body, int form) {
   const TeamForm& made = body.forms[static_cast<std::size_t>(form)];
-  if (made.from == kNone || !has_gradient(graph.tensor(made.tensor))) return Exchange::kNothing;
+  if (made.from == kNone || !has_gradient(graph.tensor(made.tensor))) return TeamExchange::kNothing;
   return gradient_exchange(body.forms[static_cast<std::size_t>(made.from)].placement,
                            made.placement);
 }
@@ -176,8 +176,8 @@ void order_steps(const Graph& graph, TeamBody& body) {
   body.step_end.clear();
   for (int form = 0; form < static_cast<int>(body.forms.size()); ++form) {
     const PlacedExchange placed{first[static_cast<std::size_t>(form)], form};
-    if (forward_exchange(body, form) != Exchange::kNothing) forward.push_back(placed);
-    if (backward_exchange(graph, body, form) == Exchange::kNothing) continue;
+    if (forward_exchange(body, form) != TeamExchange::kNothing) forward.push_back(placed);
+    if (backward_exchange(graph, body, form) == TeamExchange::kNothing) continue;
     const TensorId tensor = body.forms[static_cast<std::size_t>(form)].tensor;
     if (graph.tensor(tensor).kind == TensorKind::kParameter) {
       body.step_end.push_back({0, kNone, form});

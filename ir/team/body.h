@@ -79,8 +79,8 @@ std::optional<OpPlacements> placements_of(const Graph& graph, const TeamOp& op,
 
 /// Returns what makes a form of the one that it is made of, and what makes the gradient of that one
 /// of its own. Forms between which that is nothing share a tensor; such an exchange is no step.
-Exchange forward_exchange(const TeamBody& body, int form);
-Exchange backward_exchange(const Graph& graph, const TeamBody& body, int form);
+TeamExchange forward_exchange(const TeamBody& body, int form);
+TeamExchange backward_exchange(const Graph& graph, const TeamBody& body, int form);
 /// Returns the bytes of a whole tensor, by which exchanges are counted.
 std::int64_t exchanged_bytes(const Tensor& tensor, std::int64_t samples, Precision precision);
 /// Returns the bytes of each reduction inside an operator, in their order. A row has one number in a

@@ -98,29 +98,29 @@ std::string team_placement_text(const TeamPlacement& placement) {
                      placement.division);
 }
 
-std::string_view name_of(Exchange exchange) {
+std::string_view name_of(TeamExchange exchange) {
   constexpr std::string_view kNames[] = {
       "nothing",         "take-part",  "keep-one",       "fill-with-zeros",
       "all-reduce",      "all-gather", "reduce-scatter", "all-to-all"};
   return kNames[static_cast<std::size_t>(exchange)];
 }
 
-Exchange exchange_between(const TeamPlacement& from, const TeamPlacement& to) {
+TeamExchange exchange_between(const TeamPlacement& from, const TeamPlacement& to) {
   const bool same_part = from.kind == Kind::kPart && to.kind == Kind::kPart &&
                          from.axis == to.axis && from.bands == to.bands &&
                          from.division == to.division;
-  if (same_part || (from.kind == to.kind && from.kind != Kind::kPart)) return Exchange::kNothing;
+  if (same_part || (from.kind == to.kind && from.kind != Kind::kPart)) return TeamExchange::kNothing;
   if (from.kind == Kind::kCopy) {
-    return to.kind == Kind::kPart ? Exchange::kTakePart : Exchange::kKeepOne;
+    return to.kind == Kind::kPart ? TeamExchange::kTakePart : TeamExchange::kKeepOne;
   }
   if (from.kind == Kind::kSum) {
-    return to.kind == Kind::kCopy ? Exchange::kAllReduce : Exchange::kReduceScatter;
+    return to.kind == Kind::kCopy ? TeamExchange::kAllReduce : TeamExchange::kReduceScatter;
   }
-  if (to.kind == Kind::kCopy) return Exchange::kAllGather;
-  return to.kind == Kind::kSum ? Exchange::kFillWithZeros : Exchange::kAllToAll;
+  if (to.kind == Kind::kCopy) return TeamExchange::kAllGather;
+  return to.kind == Kind::kSum ? TeamExchange::kFillWithZeros : TeamExchange::kAllToAll;
 }
 
-Exchange gradient_exchange(const TeamPlacement& from, const TeamPlacement& to) {
+TeamExchange gradient_exchange(const TeamPlacement& from, const TeamPlacement& to) {
   return exchange_between(gradient_of(to), gradient_of(from));
 }
 

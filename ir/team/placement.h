@@ -63,7 +63,7 @@ TeamPlacement gradient_of(const TeamPlacement& placement);
 std::string team_placement_text(const TeamPlacement& placement);
 
 /// What brings a tensor from one placement to another. The first four cost no message.
-enum class Exchange : std::uint8_t {
+enum class TeamExchange : std::uint8_t {
   kNothing,
   kTakePart,       ///< copy to part: each member takes its part
   kKeepOne,        ///< copy to sum: the first member keeps it, the others have zeros
@@ -73,13 +73,13 @@ enum class Exchange : std::uint8_t {
   kReduceScatter,  ///< sum to part
   kAllToAll,       ///< part to another part
 };
-std::string_view name_of(Exchange exchange);
-inline bool is_collective(Exchange exchange) { return exchange >= Exchange::kAllReduce; }
+std::string_view name_of(TeamExchange exchange);
+inline bool is_collective(TeamExchange exchange) { return exchange >= TeamExchange::kAllReduce; }
 
 /// Returns what makes `to` of `from`.
-Exchange exchange_between(const TeamPlacement& from, const TeamPlacement& to);
+TeamExchange exchange_between(const TeamPlacement& from, const TeamPlacement& to);
 /// Returns what makes the gradient of `from` of the gradient of `to`: the dual of the exchange
 /// above.
-Exchange gradient_exchange(const TeamPlacement& from, const TeamPlacement& to);
+TeamExchange gradient_exchange(const TeamPlacement& from, const TeamPlacement& to);
 
 }  // namespace agpcs

@@ -23,7 +23,7 @@ std::string operator_line(const Graph& graph, const TeamOp& op) {
   return fmt::format("  {}: {}{} as d{}\n", name, split.name, bands, op.division);
 }
 
-std::string exchange_line(const Graph& graph, const TeamBody& body, int form, Exchange exchange,
+std::string exchange_line(const Graph& graph, const TeamBody& body, int form, TeamExchange exchange,
                           std::string_view of, std::int64_t samples, Precision precision) {
   const Tensor& tensor = graph.tensor(body.forms[static_cast<std::size_t>(form)].tensor);
   std::string line = fmt::format("  {} {}{}", name_of(exchange), of, tensor.name);

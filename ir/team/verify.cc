@@ -171,7 +171,7 @@ class BodyVerifier {
   /// Returns whether a form is there: it was made, or shares its tensor with one that is.
   bool is_there(int id) const {
     while (!there_[static_cast<std::size_t>(id)]) {
-      if (form(id).from == kNone || forward_exchange(body_, id) != Exchange::kNothing) return false;
+      if (form(id).from == kNone || forward_exchange(body_, id) != TeamExchange::kNothing) return false;
       id = form(id).from;
     }
     return true;
@@ -192,7 +192,7 @@ class BodyVerifier {
         for (; next <= step.last; ++next) AGPCS_RETURN_IF_ERROR(compute(next));
         continue;
       }
-      if (!is_form(step.form) || forward_exchange(body_, step.form) == Exchange::kNothing) {
+      if (!is_form(step.form) || forward_exchange(body_, step.form) == TeamExchange::kNothing) {
         return wrong("forward: an exchange that is none");
       }
       if (there_[static_cast<std::size_t>(step.form)] || !is_there(form(step.form).from)) {
@@ -237,22 +237,21 @@ class BodyVerifier {
   /// by forms that are made of it.
   void count_summands() {
     missing_.assign(body_.forms.size(), 0);
+    const auto count = [this](int id) {
+      if (id != kNone && has_gradient(tensor_of(id))) ++missing_[static_cast<std::size_t>(id)];
+    };
     for (const TeamOp& op : body_.ops) {
-      for (const int input : op.inputs) {
-        if (input != kNone) ++missing_[static_cast<std::size_t>(input)];
-      }
+      for (const int input : op.inputs) count(input);
     }
-    for (const TeamForm& one : body_.forms) {
-      if (one.from != kNone) ++missing_[static_cast<std::size_t>(one.from)];
-    }
+    for (const TeamForm& one : body_.forms) count(one.from);
     for (int id = static_cast<int>(body_.forms.size()); id-- > 0;) {
-      if (missing_[static_cast<std::size_t>(id)] == 0) pass_on(id);
+      if (has_gradient(tensor_of(id)) && missing_[static_cast<std::size_t>(id)] == 0) pass_on(id);
     }
   }
 
   /// A complete gradient that needs no exchange is added to that of the form that it was made of.
   void pass_on(int id) {
-    if (form(id).from == kNone || backward_exchange(graph_, body_, id) != Exchange::kNothing) return;
+    if (form(id).from == kNone || backward_exchange(graph_, body_, id) != TeamExchange::kNothing) return;
     add_summand(form(id).from);
   }
 
@@ -262,7 +261,7 @@ class BodyVerifier {
 
   Status exchange_gradient(const TeamStep& step, bool at_end) {
     if (!is_form(step.form) ||
-        backward_exchange(graph_, body_, step.form) == Exchange::kNothing) {
+        backward_exchange(graph_, body_, step.form) == TeamExchange::kNothing) {
       return wrong("backward: an exchange that is none");
     }
     if (at_end != (tensor_of(step.form).kind == TensorKind::kParameter)) {
@@ -286,7 +285,7 @@ class BodyVerifier {
                                graph_.op(op.op).name, name_of_form(output)));
     }
     for (const int input : op.inputs) {
-      if (input != kNone) add_summand(input);
+      if (input != kNone && has_gradient(tensor_of(input))) add_summand(input);
     }
     return {};
   }

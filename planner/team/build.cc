@@ -161,13 +161,13 @@ TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
     for (const std::int64_t bytes :
          inside_bytes(problem.graph, op.op, splits[static_cast<std::size_t>(op.split)],
                       problem.samples)) {
-      seconds.exchange += problem.costs.exchange(Exchange::kAllReduce, bytes);
+      seconds.exchange += problem.costs.exchange(TeamExchange::kAllReduce, bytes);
     }
   }
   const auto add = [&](const std::vector<TeamStep>& steps, bool forward, double& sum) {
     for (const TeamStep& step : steps) {
       if (step.form == kNone) continue;
-      const Exchange exchange = forward ? forward_exchange(body, step.form)
+      const TeamExchange exchange = forward ? forward_exchange(body, step.form)
                                         : backward_exchange(problem.graph, body, step.form);
       if (!is_collective(exchange)) continue;
       const TensorId id = body.forms[static_cast<std::size_t>(step.form)].tensor;

@@ -17,6 +17,9 @@
 namespace agpcs {
 namespace {
 
+/// Less by more than rounding.
+constexpr double kClearlyLess = 1 - 1e-12;
+
 /// How the tensors of the frontier lie, a number of `TensorStates` each.
 using Key = std::u16string;
 
@@ -82,8 +85,8 @@ class Chooser {
           next.keys.push_back(std::move(key));
           next.seconds.push_back(seconds);
           came.emplace_back();
-        } else if (seconds >= next.seconds[entry->second]) {
-          continue;
+        } else if (seconds > next.seconds[entry->second] * kClearlyLess) {
+          continue;  // ties go to the first
         }
         next.seconds[entry->second] = seconds;
         came[entry->second] = {static_cast<std::int32_t>(s), static_cast<std::int32_t>(v)};

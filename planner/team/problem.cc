@@ -20,11 +20,11 @@ TeamCosts roofline_costs(const Graph& graph, TeamSpeeds speeds, std::int64_t sam
     return part * (std::max(cost.forward_flops / flops, cost.forward_bytes / memory) +
                    std::max(cost.backward_flops / flops, cost.backward_bytes / memory));
   };
-  costs.exchange = [members, link, latency](Exchange exchange, std::int64_t bytes) {
-    const double rounds = exchange == Exchange::kAllReduce ? 2 * (members - 1) : members - 1;
+  costs.exchange = [members, link, latency](TeamExchange exchange, std::int64_t bytes) {
+    const double rounds = exchange == TeamExchange::kAllReduce ? 2 * (members - 1) : members - 1;
     // In an all-to-all, a member sends of its own part alone.
     const double piece = static_cast<double>(bytes) /
-                         (exchange == Exchange::kAllToAll ? members * members : members);
+                         (exchange == TeamExchange::kAllToAll ? members * members : members);
     return rounds * (latency + piece / link);
   };
   return costs;

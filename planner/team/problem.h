@@ -20,7 +20,7 @@ struct TeamCosts {
   /// that part of it (1: all).
   std::function<double(OpId op, std::size_t member, double part)> compute;
   /// Of a collective of a tensor that has so many bytes as a whole.
-  std::function<double(Exchange exchange, std::int64_t bytes)> exchange;
+  std::function<double(TeamExchange exchange, std::int64_t bytes)> exchange;
 };
 
 /// The operators of a stage, ascending and convex, and a team.

@@ -177,7 +177,7 @@ class SpaceBuilder {
     for (const std::int64_t bytes :
          inside_bytes(problem_.graph, op.op, splits[static_cast<std::size_t>(op.split)],
                       problem_.samples)) {
-      slowest += problem_.costs.exchange(Exchange::kAllReduce, bytes);
+      slowest += problem_.costs.exchange(TeamExchange::kAllReduce, bytes);
     }
     return slowest;
   }
@@ -207,7 +207,7 @@ class SpaceBuilder {
   double exchange_seconds(const Tensor& tensor, std::int64_t bytes, const TeamPlacement& from,
                           const TeamPlacement& to) const {
     const bool parameter = tensor.kind == TensorKind::kParameter;
-    const Exchange forward = exchange_between(from, to), back = gradient_exchange(from, to);
+    const TeamExchange forward = exchange_between(from, to), back = gradient_exchange(from, to);
     double seconds = 0;
     if (is_collective(forward)) {
       if (parameter) return kNeverSeconds;  // no member holds what it would gather

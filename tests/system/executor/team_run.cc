@@ -199,14 +199,14 @@ class Team {
 
   /// Returns the form whose tensor a form shares.
   int holder(int id) const {
-    while (form(id).from != kNone && forward_exchange(body_, id) == Exchange::kNothing) {
+    while (form(id).from != kNone && forward_exchange(body_, id) == TeamExchange::kNothing) {
       id = form(id).from;
     }
     return id;
   }
   /// Returns the form to whose gradient a form's is added.
   int gradient_holder(int id) const {
-    while (form(id).from != kNone && backward_exchange(graph_, body_, id) == Exchange::kNothing) {
+    while (form(id).from != kNone && backward_exchange(graph_, body_, id) == TeamExchange::kNothing) {
       id = form(id).from;
     }
     return id;
