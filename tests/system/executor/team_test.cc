@@ -151,7 +151,7 @@ TEST(TeamBodies, ChosenOnesComputeWhatTheWholeGraphDoes) {
     Tally tally;
     for (const Parts& parts : {Parts{1, 1}, Parts{5, 3}, Parts{5, 4, 3}}) {
       for (const double latency : {0.0, 1e-5}) {
-        for (const double link : {1e8, 1e10, 1e13}) {
+        for (const double link : {1e9, 1e13}) {
           SCOPED_TRACE(fmt::format("{}, {} members, {} B/s, {} s", one.name, parts.size(), link,
                                    latency));
           const TeamProblem problem = problem_of(one, parts, speeds_of(parts, link, latency));
@@ -179,7 +179,7 @@ TEST(TeamBodies, AnyOptionsOfOperatorsComputeWhatTheWholeGraphDoes) {
       const TeamProblem problem = problem_of(one, parts, speeds_of(parts, 1e9, 0));
       const TeamSpace space = team_space(problem);
       const std::vector<int> anywhere(one.graph.tensors.size(), kNone);
-      for (int round = 0; round < 12; ++round) {
+      for (int round = 0; round < 4; ++round) {
         std::vector<int> options;
         for (const std::vector<TeamOption>& of : space.options) {
           options.push_back(static_cast<int>(rng.below(of.size())));
@@ -192,7 +192,7 @@ TEST(TeamBodies, AnyOptionsOfOperatorsComputeWhatTheWholeGraphDoes) {
       }
     }
     tally.print(one.name);
-    EXPECT_GE(tally.bodies, 12) << one.name;
+    EXPECT_GE(tally.bodies, 4) << one.name;
   }
 }
 
