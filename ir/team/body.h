@@ -19,8 +19,8 @@ namespace agpcs {
 /// An operator of the body.
 struct TeamOp {
   OpId op = kNone;
-  int split = kNone;      ///< of `splits_of(graph, op)`; kNone: each member computes all of it
-  int division = kNone;   ///< of the body; kNone: nothing is divided (whole, or split "sum")
+  int split = kNone;     ///< of `splits_of(graph, op)`; kNone: each member computes all of it
+  int division = kNone;  ///< of the body; kNone: nothing is divided (whole, or split "sum")
   /// The split's units are one band of so many behind another, and each member has its part of
   /// each; empty: they are one band. So the columns of one product for queries, keys and values are
   /// divided as heads are.
@@ -35,7 +35,8 @@ struct TeamOp {
 struct TeamForm {
   TensorId tensor = kNone;
   TeamPlacement placement;
-  int from = kNone;  ///< the form that it is made of; kNone: its operator, or each member, has it so
+  int from =
+      kNone;  ///< the form that it is made of; kNone: its operator, or each member, has it so
 };
 
 /// A step of a body: a run of operators, or an exchange that makes a form (forward) or brings its
@@ -83,14 +84,14 @@ TeamExchange forward_exchange(const TeamBody& body, int form);
 TeamExchange backward_exchange(const Graph& graph, const TeamBody& body, int form);
 /// Returns the bytes of a whole tensor, by which exchanges are counted.
 std::int64_t exchanged_bytes(const Tensor& tensor, std::int64_t samples, Precision precision);
-/// Returns the bytes of each reduction inside an operator, in their order. A row has one number in a
-/// maximum; in the sum, two: of the exponentials, and of the label's score.
+/// Returns the bytes of each reduction inside an operator, in their order. A row has one number in
+/// a maximum; in the sum, two: of the exponentials, and of the label's score.
 std::vector<std::int64_t> inside_bytes(const Graph& graph, OpId op, const OpSplit& split,
                                        std::int64_t samples);
 
-/// Writes the steps of a body whose operators and forms are there. An exchange comes just before the
-/// first operator that needs it, and backward just after the last one that adds to the gradient, so
-/// that one pass is the other's mirror. Cost: O(operators + forms log forms).
+/// Writes the steps of a body whose operators and forms are there. An exchange comes just before
+/// the first operator that needs it, and backward just after the last one that adds to the
+/// gradient, so that one pass is the other's mirror. Cost: O(operators + forms log forms).
 void order_steps(const Graph& graph, TeamBody& body);
 
 /// Checks: every tensor that an operator reads lies as its split needs when it runs; what it leaves

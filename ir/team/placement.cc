@@ -89,7 +89,8 @@ TeamPlacement gradient_of(const TeamPlacement& placement) {
 }
 
 std::string team_placement_text(const TeamPlacement& placement) {
-  if (placement.kind == Kind::kCopy) return placement.gradient_is_sum ? "copy, gradient sum" : "copy";
+  if (placement.kind == Kind::kCopy)
+    return placement.gradient_is_sum ? "copy, gradient sum" : "copy";
   if (placement.kind == Kind::kSum) return "sum";
   if (placement.bands.size() == 1) {
     return fmt::format("axis {} as d{}", placement.axis, placement.division);
@@ -99,9 +100,9 @@ std::string team_placement_text(const TeamPlacement& placement) {
 }
 
 std::string_view name_of(TeamExchange exchange) {
-  constexpr std::string_view kNames[] = {
-      "nothing",         "take-part",  "keep-one",       "fill-with-zeros",
-      "all-reduce",      "all-gather", "reduce-scatter", "all-to-all"};
+  constexpr std::string_view kNames[] = {"nothing",         "take-part",  "keep-one",
+                                         "fill-with-zeros", "all-reduce", "all-gather",
+                                         "reduce-scatter",  "all-to-all"};
   return kNames[static_cast<std::size_t>(exchange)];
 }
 
@@ -109,7 +110,8 @@ TeamExchange exchange_between(const TeamPlacement& from, const TeamPlacement& to
   const bool same_part = from.kind == Kind::kPart && to.kind == Kind::kPart &&
                          from.axis == to.axis && from.bands == to.bands &&
                          from.division == to.division;
-  if (same_part || (from.kind == to.kind && from.kind != Kind::kPart)) return TeamExchange::kNothing;
+  if (same_part || (from.kind == to.kind && from.kind != Kind::kPart))
+    return TeamExchange::kNothing;
   if (from.kind == Kind::kCopy) {
     return to.kind == Kind::kPart ? TeamExchange::kTakePart : TeamExchange::kKeepOne;
   }

@@ -53,8 +53,8 @@ struct TeamPlacement {
 };
 
 /// Returns what a split's placement means for the tensor: a mean is a sum, because a member scales
-/// its own tensor. `bands` are the units of each band (one at least). Returns nullopt for an extreme,
-/// which no rule differentiates.
+/// its own tensor. `bands` are the units of each band (one at least). Returns nullopt for an
+/// extreme, which no rule differentiates.
 std::optional<TeamPlacement> team_placement(const Placement& placement,
                                             const std::vector<std::int64_t>& bands, int division);
 /// Returns how the gradient lies.

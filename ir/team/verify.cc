@@ -60,19 +60,18 @@ class BodyVerifier {
   Status check_part(int id) const {
     const TeamPlacement& placement = form(id).placement;
     const Tensor& tensor = tensor_of(id);
-    const bool known = placement.division >= 0 &&
-                       placement.division < static_cast<int>(body_.divisions.size()) &&
-                       placement.axis >= 0 &&
-                       placement.axis < static_cast<int>(tensor.shape.size());
-    if (!known) return wrong(fmt::format("a part of '{}' has no such axis or division", tensor.name));
+    const bool known =
+        placement.division >= 0 && placement.division < static_cast<int>(body_.divisions.size()) &&
+        placement.axis >= 0 && placement.axis < static_cast<int>(tensor.shape.size());
+    if (!known)
+      return wrong(fmt::format("a part of '{}' has no such axis or division", tensor.name));
     const Extent& extent = tensor.shape[static_cast<std::size_t>(placement.axis)];
     const Division& division = body_.divisions[static_cast<std::size_t>(placement.division)];
-    const bool fills =
-        extent.per_sample == 0 &&
-        std::accumulate(placement.bands.begin(), placement.bands.end(), std::int64_t{0}) ==
-            extent.fixed &&
-        std::all_of(placement.bands.begin(), placement.bands.end(),
-                    [&](std::int64_t band) { return division.divides(band); });
+    const bool fills = extent.per_sample == 0 &&
+                       std::accumulate(placement.bands.begin(), placement.bands.end(),
+                                       std::int64_t{0}) == extent.fixed &&
+                       std::all_of(placement.bands.begin(), placement.bands.end(),
+                                   [&](std::int64_t band) { return division.divides(band); });
     if (fills) return {};
     return wrong(fmt::format("the parts of '{}' are not all of its axis {}, each once", tensor.name,
                              placement.axis));
@@ -94,7 +93,8 @@ class BodyVerifier {
       }
       if (tensor_of(id).kind == TensorKind::kParameter &&
           is_collective(forward_exchange(body_, id))) {
-        return wrong(fmt::format("parameter '{}' is gathered, which no member holds", name_of_form(id)));
+        return wrong(
+            fmt::format("parameter '{}' is gathered, which no member holds", name_of_form(id)));
       }
     }
     return {};
@@ -103,8 +103,8 @@ class BodyVerifier {
   Status check_list(const Op& op, const std::vector<TensorId>& ids, const std::vector<int>& forms,
                     const std::vector<TeamPlacement>& placements, std::string_view what) const {
     if (forms.size() != ids.size()) {
-      return wrong(fmt::format("'{}' has {} {}s, and forms of {}", op.name, ids.size(), what,
-                               forms.size()));
+      return wrong(
+          fmt::format("'{}' has {} {}s, and forms of {}", op.name, ids.size(), what, forms.size()));
     }
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == kNone && forms[i] == kNone) continue;
@@ -161,8 +161,8 @@ class BodyVerifier {
       const bool copy = one.placement == TeamPlacement();
       const bool part = one.placement.kind == Kind::kPart && tensor.kind == TensorKind::kParameter;
       if (!copy && !part) {
-        return wrong(fmt::format("'{}' begins as {}", tensor.name,
-                                 team_placement_text(one.placement)));
+        return wrong(
+            fmt::format("'{}' begins as {}", tensor.name, team_placement_text(one.placement)));
       }
     }
     return {};
@@ -171,7 +171,8 @@ class BodyVerifier {
   /// Returns whether a form is there: it was made, or shares its tensor with one that is.
   bool is_there(int id) const {
     while (!there_[static_cast<std::size_t>(id)]) {
-      if (form(id).from == kNone || forward_exchange(body_, id) != TeamExchange::kNothing) return false;
+      if (form(id).from == kNone || forward_exchange(body_, id) != TeamExchange::kNothing)
+        return false;
       id = form(id).from;
     }
     return true;
@@ -187,7 +188,8 @@ class BodyVerifier {
       if (step.form == kNone) {
         if (step.first != next || step.last < step.first ||
             step.last >= static_cast<int>(body_.ops.size())) {
-          return wrong(fmt::format("forward: a run begins at operator {}, not {}", step.first, next));
+          return wrong(
+              fmt::format("forward: a run begins at operator {}, not {}", step.first, next));
         }
         for (; next <= step.last; ++next) AGPCS_RETURN_IF_ERROR(compute(next));
         continue;
@@ -251,7 +253,8 @@ class BodyVerifier {
 
   /// A complete gradient that needs no exchange is added to that of the form that it was made of.
   void pass_on(int id) {
-    if (form(id).from == kNone || backward_exchange(graph_, body_, id) != TeamExchange::kNothing) return;
+    if (form(id).from == kNone || backward_exchange(graph_, body_, id) != TeamExchange::kNothing)
+      return;
     add_summand(form(id).from);
   }
 
@@ -269,8 +272,9 @@ class BodyVerifier {
                                at_end ? "once a step" : "at every micro-batch"));
     }
     if (missing_[static_cast<std::size_t>(step.form)] != 0) {
-      return wrong(fmt::format("backward: the gradient of '{}' is exchanged before it is complete, or twice",
-                               name_of_form(step.form)));
+      return wrong(
+          fmt::format("backward: the gradient of '{}' is exchanged before it is complete, or twice",
+                      name_of_form(step.form)));
     }
     missing_[static_cast<std::size_t>(step.form)] = kNone;
     add_summand(form(step.form).from);
@@ -308,10 +312,11 @@ class BodyVerifier {
     }
     for (int id = 0; id < static_cast<int>(body_.forms.size()); ++id) {
       if (missing_[static_cast<std::size_t>(id)] <= 0) continue;
-      return wrong(fmt::format("backward: summands of the gradient of '{}' are left out",
-                               name_of_form(id)));
+      return wrong(
+          fmt::format("backward: summands of the gradient of '{}' are left out", name_of_form(id)));
     }
-    return next == -1 ? Status() : wrong(fmt::format("backward: {} operators do not run", next + 1));
+    return next == -1 ? Status()
+                      : wrong(fmt::format("backward: {} operators do not run", next + 1));
   }
 
   const Graph& graph_;

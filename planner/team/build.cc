@@ -158,9 +158,8 @@ TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
     seconds.compute += seconds_of_operator(problem, body, op);
     if (op.split == kNone) continue;
     const std::vector<OpSplit> splits = splits_of(problem.graph, op.op);
-    for (const std::int64_t bytes :
-         inside_bytes(problem.graph, op.op, splits[static_cast<std::size_t>(op.split)],
-                      problem.samples)) {
+    for (const std::int64_t bytes : inside_bytes(
+             problem.graph, op.op, splits[static_cast<std::size_t>(op.split)], problem.samples)) {
       seconds.exchange += problem.costs.exchange(TeamExchange::kAllReduce, bytes);
     }
   }
@@ -168,12 +167,11 @@ TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
     for (const TeamStep& step : steps) {
       if (step.form == kNone) continue;
       const TeamExchange exchange = forward ? forward_exchange(body, step.form)
-                                        : backward_exchange(problem.graph, body, step.form);
+                                            : backward_exchange(problem.graph, body, step.form);
       if (!is_collective(exchange)) continue;
       const TensorId id = body.forms[static_cast<std::size_t>(step.form)].tensor;
       sum += problem.costs.exchange(
-          exchange,
-          exchanged_bytes(problem.graph.tensor(id), problem.samples, problem.precision));
+          exchange, exchanged_bytes(problem.graph.tensor(id), problem.samples, problem.precision));
     }
   };
   add(body.forward, true, seconds.exchange);

@@ -77,8 +77,7 @@ class Chooser {
     for (std::size_t s = 0; s < layer_.keys.size(); ++s) {
       for (std::size_t v = 0; v < step.variants.size(); ++v) {
         Key key;
-        const double seconds =
-            layer_.seconds[s] + frontier_.extend(step, layer_.keys[s], v, key);
+        const double seconds = layer_.seconds[s] + frontier_.extend(step, layer_.keys[s], v, key);
         if (seconds == kNeverSeconds) continue;
         const auto [entry, added] = next.known.emplace(key, next.keys.size());
         if (added) {

@@ -28,8 +28,8 @@ std::vector<int> members_of(FormSet set, int root) {
 void grow(const TensorForms& tensor, const std::vector<int>& forms, std::size_t have,
           std::vector<Grown>& best) {
   const auto seconds = [&](std::size_t from, std::size_t to) {
-    return tensor.seconds[static_cast<std::size_t>(forms[from])]
-                         [static_cast<std::size_t>(forms[to])];
+    return tensor
+        .seconds[static_cast<std::size_t>(forms[from])][static_cast<std::size_t>(forms[to])];
   };
   for (std::size_t added = 1; added < forms.size(); ++added) {
     const std::size_t bit = std::size_t{1} << (added - 1);
@@ -50,8 +50,8 @@ FormTree cheapest_tree(const TensorForms& tensor, int root, FormSet needed) {
   const std::vector<int> forms = members_of(needed, root);
   if (forms.size() == 1) return {};
   if (forms.size() == 2) {
-    const double seconds = tensor.seconds[static_cast<std::size_t>(root)]
-                                         [static_cast<std::size_t>(forms[1])];
+    const double seconds =
+        tensor.seconds[static_cast<std::size_t>(root)][static_cast<std::size_t>(forms[1])];
     return {seconds, {{forms[1], root}}};
   }
   if (forms.size() > kMostNeeded + 1) return {kNeverSeconds, {}};

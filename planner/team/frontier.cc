@@ -32,8 +32,8 @@ std::uint16_t TensorStates::number(int root, FormSet needed) {
                                                static_cast<std::uint16_t>(states_.size()));
   if (added) {
     AGPCS_CHECK(states_.size() < 0xffff, "a tensor lies in too many ways");
-    states_.push_back({root, needed | form_bit(root),
-                       cheapest_tree(*forms_, root, needed).seconds, -1, {}});
+    states_.push_back(
+        {root, needed | form_bit(root), cheapest_tree(*forms_, root, needed).seconds, -1, {}});
   }
   return entry->second;
 }

@@ -41,21 +41,21 @@ class TensorStates {
 /// An option of an operator, and where tensors begin that it is the first to read.
 struct FrontierVariant {
   int option = 0;
-  std::vector<int> beginnings;  ///< parallel to FrontierStep::begun
-  double seconds = 0;           ///< of the option, and of tensors that no frontier has
-  std::vector<FormSet> reads;   ///< parallel to FrontierStep::read
+  std::vector<int> beginnings;      ///< parallel to FrontierStep::begun
+  double seconds = 0;               ///< of the option, and of tensors that no frontier has
+  std::vector<FormSet> reads;       ///< parallel to FrontierStep::read
   std::vector<std::uint16_t> made;  ///< states of the outputs in the frontier behind
 };
 
 /// An operator, between the frontiers before and behind it.
 struct FrontierStep {
-  std::vector<TensorId> begun;     ///< tensors not made here that several operators read, at the first
-  std::vector<TensorId> read;      ///< tensors of the frontier before, then `begun`
+  std::vector<TensorId> begun;  ///< tensors not made here that several operators read, at the first
+  std::vector<TensorId> read;   ///< tensors of the frontier before, then `begun`
   std::vector<std::size_t> place;  ///< of `read` in the frontier before; not for `begun`
-  std::vector<int> after;          ///< of `read` in the frontier behind; kNone: read for the last time
+  std::vector<int> after;  ///< of `read` in the frontier behind; kNone: read for the last time
   std::vector<std::pair<std::size_t, std::size_t>> passed;  ///< from place to place: not read here
-  std::vector<std::size_t> made;   ///< places of outputs
-  std::vector<TensorId> behind;    ///< the frontier behind
+  std::vector<std::size_t> made;                            ///< places of outputs
+  std::vector<TensorId> behind;                             ///< the frontier behind
   std::vector<FrontierVariant> variants;
 };
 

@@ -104,8 +104,8 @@ class SpaceBuilder {
         const auto found = bands_.find(each * split.units);
         if (found == bands_.end()) continue;
         for (Bands bands : found->second) {
-          const bool whole = std::ranges::all_of(
-              bands, [each](std::int64_t band) { return band % each == 0; });
+          const bool whole =
+              std::ranges::all_of(bands, [each](std::int64_t band) { return band % each == 0; });
           if (!whole) continue;
           for (std::int64_t& band : bands) band /= each;
           all.insert(std::move(bands));
@@ -138,8 +138,8 @@ class SpaceBuilder {
                   std::vector<TeamOption>& options) {
     const auto placements = placements_of(problem_.graph, op, splits, space_.divisions);
     if (!placements) return;
-    TeamOption option{op.split, op.division, op.bands, op.own_gradient,
-                      {},       {},          seconds_of(op, splits)};
+    TeamOption option{op.split, op.division,           op.bands, op.own_gradient, {},
+                      {},       seconds_of(op, splits)};
     const Op& whole = problem_.graph.op(op.op);
     if (!number_forms(whole.inputs, placements->inputs, option.inputs)) return;
     if (!number_forms(whole.outputs, placements->outputs, option.outputs)) return;
@@ -168,15 +168,14 @@ class SpaceBuilder {
   double seconds_of(const TeamOp& op, const std::vector<OpSplit>& splits) const {
     double slowest = 0;
     for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
-      const double part =
-          op.division == kNone ? 1
-                               : space_.divisions[static_cast<std::size_t>(op.division)].part(m);
+      const double part = op.division == kNone
+                              ? 1
+                              : space_.divisions[static_cast<std::size_t>(op.division)].part(m);
       slowest = std::max(slowest, problem_.costs.compute(op.op, m, part));
     }
     if (op.split == kNone) return slowest;
-    for (const std::int64_t bytes :
-         inside_bytes(problem_.graph, op.op, splits[static_cast<std::size_t>(op.split)],
-                      problem_.samples)) {
+    for (const std::int64_t bytes : inside_bytes(
+             problem_.graph, op.op, splits[static_cast<std::size_t>(op.split)], problem_.samples)) {
       slowest += problem_.costs.exchange(TeamExchange::kAllReduce, bytes);
     }
     return slowest;

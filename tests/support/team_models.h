@@ -74,7 +74,9 @@ class TransformerText {
     text_ += "\n";
   }
 
-  std::string type(std::int64_t last) const { return fmt::format("fp32[n,{},{}]", s_.sequence, last); }
+  std::string type(std::int64_t last) const {
+    return fmt::format("fp32[n,{},{}]", s_.sequence, last);
+  }
   std::string hidden_type() const { return type(s_.hidden); }
 
   void leaf(const char* kind, const std::string& name, const std::vector<std::int64_t>& dims,
@@ -144,9 +146,10 @@ class TransformerText {
     line("constant {}sizes int64[3] [{},{},{}]", prefix_, s_.hidden, s_.hidden, s_.hidden);
     line("{0}cut: {0}q, {0}k, {0}v = Split-18({0}qkv, {0}sizes) axis=-1 -> {1} {1} {1}", prefix_,
          hidden_type());
-    line("{0}att: {0}a = Attention-23({0}q, {0}k, {0}v) is_causal=1 q_num_heads={2} "
-         "kv_num_heads={2} -> {1}",
-         prefix_, hidden_type(), s_.heads);
+    line(
+        "{0}att: {0}a = Attention-23({0}q, {0}k, {0}v) is_causal=1 q_num_heads={2} "
+        "kv_num_heads={2} -> {1}",
+        prefix_, hidden_type(), s_.heads);
     biased(prefix_ + "a", "proj", s_.hidden, s_.hidden);
     residual("proj", "x1");
     norm(x_, "ln2");
@@ -166,9 +169,10 @@ class TransformerText {
          hidden_type(), s_.heads);
     line("{0}rk: {0}rk = RotaryEmbedding-23({0}k, cos, sin) num_heads={2} -> {1}", prefix_,
          type(kv), s_.kv_heads);
-    line("{0}att: {0}a = Attention-23({0}rq, {0}rk, {0}v) is_causal=1 q_num_heads={2} "
-         "kv_num_heads={3} -> {1}",
-         prefix_, hidden_type(), s_.heads, s_.kv_heads);
+    line(
+        "{0}att: {0}a = Attention-23({0}rq, {0}rk, {0}v) is_causal=1 q_num_heads={2} "
+        "kv_num_heads={3} -> {1}",
+        prefix_, hidden_type(), s_.heads, s_.kv_heads);
     product(prefix_ + "a", "o", s_.hidden, s_.hidden);
     residual("o", "x1");
     rms(x_, "n2");

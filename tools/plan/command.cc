@@ -19,7 +19,7 @@
 #include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/splits.h"
-#include "tools/plan/team.h"
+#include "tools/plan/team/team.h"
 #include "tools/plan/upgrade.h"
 #include "tools/plan/views.h"
 

@@ -45,10 +45,9 @@ TeamBody body_of(const Graph& graph) {
   TeamBody body;
   body.parts = {5, 3};
   body.divisions = {{8, {5, 8}}};
-  body.forms = {{id("x"), {}},         {id("a"), part(1)}, {id("b"), part(0)},
-                {id("c"), {}},         {id("h"), part(1)}, {id("r"), part(1)},
-                {id("y"), {Kind::kSum}}, {id("y"), {}, 6},   {id("z"), {}},
-                {id("l"), {}}};
+  body.forms = {{id("x"), {}},      {id("a"), part(1)}, {id("b"), part(0)},      {id("c"), {}},
+                {id("h"), part(1)}, {id("r"), part(1)}, {id("y"), {Kind::kSum}}, {id("y"), {}, 6},
+                {id("z"), {}},      {id("l"), {}}};
   body.ops = {{0, split_named(graph, 0, "columns"), 0, {}, false, {0, 1}, {4}},
               {1, split_named(graph, 1, "axis 1"), 0, {}, false, {4}, {5}},
               {2, split_named(graph, 2, "rows"), 0, {}, false, {5, 2}, {6}},
@@ -130,13 +129,20 @@ TEST(TeamBody, FaultsAreNamed) {
             "team body: forward: 3 of 5 operators run");
   EXPECT_EQ(fault_with([](TeamBody& body) { body.ops[3].inputs[0] = 6; }),
             "team body: input 0 of 'bias', 'y', lies as sum, and its split needs copy");
-  EXPECT_EQ(fault_with([](TeamBody& body) { body.ops[1].split = kNone; body.ops[1].division = kNone; }),
+  EXPECT_EQ(fault_with([](TeamBody& body) {
+              body.ops[1].split = kNone;
+              body.ops[1].division = kNone;
+            }),
             "team body: input 0 of 'act', 'h', lies as axis 1 as d0, and its split needs copy");
   EXPECT_EQ(fault_with([](TeamBody& body) { body.ops[0].division = 1; }),
             "team body: 'up' cannot be divided so");
-  EXPECT_EQ(fault_with([](TeamBody& body) { body.divisions[0] = {8, {8, 8}}; }),
+  EXPECT_EQ(fault_with([](TeamBody& body) {
+              body.divisions[0] = {8, {8, 8}};
+            }),
             "team body: division 8/8 + 0/8 does not give each of 2 members a piece");
-  EXPECT_EQ(fault_with([](TeamBody& body) { body.divisions[0] = {3, {2, 3}}; }),
+  EXPECT_EQ(fault_with([](TeamBody& body) {
+              body.divisions[0] = {3, {2, 3}};
+            }),
             "team body: the parts of 'a' are not all of its axis 1, each once");
   EXPECT_EQ(fault_with([](TeamBody& body) { body.forms[1].placement.bands = {6}; }),
             "team body: the parts of 'a' are not all of its axis 1, each once");
@@ -165,8 +171,9 @@ TEST(TeamBody, GradientsCountOnce) {
   };
   EXPECT_EQ(fault_with([](TeamBody& b) { b.step_end.clear(); }),
             "team body: backward: summands of the gradient of 'c' are left out");
-  EXPECT_EQ(fault_with([](TeamBody& b) { b.step_end.push_back(b.step_end[0]); }),
-            "team body: backward: the gradient of 'c' is exchanged before it is complete, or twice");
+  EXPECT_EQ(
+      fault_with([](TeamBody& b) { b.step_end.push_back(b.step_end[0]); }),
+      "team body: backward: the gradient of 'c' is exchanged before it is complete, or twice");
   EXPECT_EQ(fault_with([](TeamBody& b) { b.backward.push_back(b.step_end[0]); }),
             "team body: the gradient of 'c' is exchanged at every micro-batch");
   // Without the exchange of the gradient of y, the second product begins too early.
@@ -190,8 +197,8 @@ TEST(TeamBody, LossLeavesAsACopy) {
 }
 
 TEST(TeamBody, ExchangesAreDual) {
-  const TeamPlacement copy, own{Kind::kCopy, true}, sum{Kind::kSum}, part{Kind::kPart, false, 1, {8}, 0},
-      other{Kind::kPart, false, 0, {8}, 0};
+  const TeamPlacement copy, own{Kind::kCopy, true}, sum{Kind::kSum},
+      part{Kind::kPart, false, 1, {8}, 0}, other{Kind::kPart, false, 0, {8}, 0};
   const auto both = [](const TeamPlacement& from, const TeamPlacement& to) {
     return std::string(name_of(exchange_between(from, to))) + ", " +
            std::string(name_of(gradient_exchange(from, to)));

@@ -23,8 +23,8 @@ namespace {
 
 using Parts = std::vector<std::int64_t>;
 
-TeamProblem problem_of(const Graph& graph, Parts parts, TeamSpeeds speeds,
-                       std::int64_t samples = 1, std::int64_t micro_batches = 1) {
+TeamProblem problem_of(const Graph& graph, Parts parts, TeamSpeeds speeds, std::int64_t samples = 1,
+                       std::int64_t micro_batches = 1) {
   TeamProblem problem{graph, {}, std::move(parts), samples, micro_batches, Precision::kFp32, {}};
   problem.ops.resize(graph.ops.size());
   std::iota(problem.ops.begin(), problem.ops.end(), 0);
@@ -45,7 +45,7 @@ std::map<std::string, int> exchanges_of(const TeamProblem& problem, const TeamBo
   for (const TeamStep& step : forward ? body.forward : body.backward) {
     if (step.form == kNone) continue;
     const TeamExchange exchange = forward ? forward_exchange(body, step.form)
-                                      : backward_exchange(problem.graph, body, step.form);
+                                          : backward_exchange(problem.graph, body, step.form);
     if (!is_collective(exchange)) continue;
     const Tensor& tensor =
         problem.graph.tensor(body.forms[static_cast<std::size_t>(step.form)].tensor);
@@ -105,7 +105,7 @@ std::int64_t sent_of_two(const TeamProblem& problem, const TeamBody& body, bool 
   for (const TeamStep& step : forward ? body.forward : body.backward) {
     if (step.form == kNone) continue;
     const TeamExchange exchange = forward ? forward_exchange(body, step.form)
-                                      : backward_exchange(problem.graph, body, step.form);
+                                          : backward_exchange(problem.graph, body, step.form);
     if (!is_collective(exchange)) continue;
     EXPECT_NE(exchange, TeamExchange::kAllToAll);
     const Tensor& tensor =
@@ -172,8 +172,9 @@ class RandomGraph {
   explicit RandomGraph(std::uint64_t seed) : rng_(seed) {}
 
   Graph make(int operators) {
-    text_ = "graph random\ninput x0 fp32[n,4,8]\n"
-            "parameter shared fp32[8,8]\n";
+    text_ =
+        "graph random\ninput x0 fp32[n,4,8]\n"
+        "parameter shared fp32[8,8]\n";
     add_line("first: x1 = MatMul-13(x0, shared) -> fp32[n,4,8]");
     deep_ = {"x1"};
     for (int i = 2; i <= operators; ++i) add(i);
@@ -260,19 +261,17 @@ double least_of_all(const TeamProblem& problem, const TeamSpace& space, std::int
   double least = std::numeric_limits<double>::infinity();
   std::vector<int> numbers(limits.size(), 0), beginnings(space.tensors.size(), kNone);
   do {
-    const auto end_of_options =
-        numbers.begin() + static_cast<std::ptrdiff_t>(space.options.size());
+    const auto end_of_options = numbers.begin() + static_cast<std::ptrdiff_t>(space.options.size());
     for (std::size_t i = 0; i < begun.size(); ++i) {
       beginnings[begun[i]] =
-          space.tensors[begun[i]].beginnings[static_cast<std::size_t>(end_of_options[
-              static_cast<std::ptrdiff_t>(i)])];
+          space.tensors[begun[i]]
+              .beginnings[static_cast<std::size_t>(end_of_options[static_cast<std::ptrdiff_t>(i)])];
     }
     const std::optional<TeamBody> body =
         team_body(problem, space, {numbers.begin(), end_of_options}, beginnings);
     if (!body) continue;
     ++bodies;
-    least = std::min(
-        least, team_seconds(problem, *body).per_micro_batch(problem.micro_batches));
+    least = std::min(least, team_seconds(problem, *body).per_micro_batch(problem.micro_batches));
   } while (next_combination(numbers, limits));
   return least;
 }
@@ -296,18 +295,19 @@ TEST(ChooseTeamBody, IsAsGoodAsTheBestOfAllCombinations) {
           << print_graph(graph) << print_team_body(graph, choice.body, 2, Precision::kFp32);
       ++graphs;
       shared += !open_beginnings(graph, space).empty();
-      divided += std::ranges::any_of(choice.body.ops,
-                                     [](const TeamOp& op) { return op.split != kNone; });
+      divided +=
+          std::ranges::any_of(choice.body.ops, [](const TeamOp& op) { return op.split != kNone; });
     }
   }
-  fmt::print("{} choices, {} of them divided, {} with a parameter of several operators; {} bodies\n",
-             graphs, divided, shared, bodies);
+  fmt::print(
+      "{} choices, {} of them divided, {} with a parameter of several operators; {} bodies\n",
+      graphs, divided, shared, bodies);
   EXPECT_GT(divided, graphs / 3);
   EXPECT_GT(shared, 0);
 }
 
-/// Returns the least seconds over all ways to give each needed form another needed one, or the root,
-/// that it is made of.
+/// Returns the least seconds over all ways to give each needed form another needed one, or the
+/// root, that it is made of.
 double least_tree(const TensorForms& tensor, const std::vector<int>& forms) {
   double least = std::numeric_limits<double>::infinity();
   std::vector<int> from(forms.size() - 1, 0);

@@ -20,8 +20,8 @@ struct SplitMember {
 /// Runs an operator's kernel; outputs are parallel to the operator's, absent ones undefined.
 Tensors run_kernel(const Op& op, const Tensors& in, const RandomSource& random = {});
 
-/// Returns input `input` of an operator with the numbers of a member that has so many units. A depth
-/// may be of any type and is one number.
+/// Returns input `input` of an operator with the numbers of a member that has so many units. A
+/// depth may be of any type and is one number.
 at::Tensor renumbered(const at::Tensor& x, const OpSplit& split, int input, std::int64_t units);
 
 /// Computes the outputs of all members. They meet only where the split reduces inside: then their

@@ -33,12 +33,22 @@ TrainedStep run_alone(const Graph& graph, const std::vector<OpId>& ops,
 
 /// Does the same as a team, step by step as the body says, and puts together what the members have.
 /// Throws std::runtime_error if copies differ, or if a step needs what is not there.
-TrainedStep run_team(const Graph& graph, const TeamBody& body,
-                     const std::vector<TensorMap>& leaves, std::int64_t samples);
+TrainedStep run_team(const Graph& graph, const TeamBody& body, const std::vector<TensorMap>& leaves,
+                     std::int64_t samples);
 
 /// Returns where two differ by more than `relative` (of the greatest element of a tensor); "":
 /// nowhere.
 std::string difference(const Graph& graph, const TrainedStep& got, const TrainedStep& want,
                        double relative);
+
+/// Returns where an operator draws from: its numbers are those of the whole tensor, whoever
+/// computes.
+RandomSource random_source(const Graph& graph, const Op& op, std::int64_t samples);
+/// Returns the gradient that a tensor has where it leaves the operators.
+at::Tensor seed_for(const Graph& graph, TensorId id, const at::Tensor& whole);
+/// Adds `x` if it is defined; a sum may begin undefined.
+void add_to(at::Tensor& sum, const at::Tensor& x);
+/// Returns a copy that autograd knows as an input.
+at::Tensor leaf_of(const at::Tensor& x, bool gradient);
 
 }  // namespace agpcs::testing

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of teams compute what the whole graph does: chosen ones, and ones that nobody would choose.
+// Bodies of teams compute what the whole graph does: chosen ones, and ones that nobody would
+// choose.
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/rng.h"
 #include "planner/team/choose.h"
 #include "tests/support/team_models.h"
-#include "tests/system/executor/team_run.h"
+#include "tests/system/executor/team/team_run.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -152,8 +153,8 @@ TEST(TeamBodies, ChosenOnesComputeWhatTheWholeGraphDoes) {
     for (const Parts& parts : {Parts{1, 1}, Parts{5, 3}, Parts{5, 4, 3}}) {
       for (const double latency : {0.0, 1e-5}) {
         for (const double link : {1e9, 1e13}) {
-          SCOPED_TRACE(fmt::format("{}, {} members, {} B/s, {} s", one.name, parts.size(), link,
-                                   latency));
+          SCOPED_TRACE(
+              fmt::format("{}, {} members, {} B/s, {} s", one.name, parts.size(), link, latency));
           const TeamProblem problem = problem_of(one, parts, speeds_of(parts, link, latency));
           const Result<TeamChoice> choice = choose_team_body(problem);
           ASSERT_TRUE(choice.ok()) << choice.status().message();
@@ -170,7 +171,22 @@ TEST(TeamBodies, ChosenOnesComputeWhatTheWholeGraphDoes) {
   }
 }
 
+TEST(TeamBodies, DropoutOfBertDrops) {
+  const Case one = of_file("tests/system/training/models/bert.onnx");
+  const Expected expected(one);
+  int dropouts = 0;
+  for (const Op& op : one.graph.ops) {
+    if (op.type != "Dropout") continue;
+    ++dropouts;
+    const at::Tensor& dropped = expected.step.values[0].at(op.outputs[0]);
+    EXPECT_TRUE(dropped.eq(0).any().item<bool>()) << op.name;
+    EXPECT_FALSE(dropped.eq(0).all().item<bool>()) << op.name;
+  }
+  EXPECT_GT(dropouts, 0);
+}
+
 TEST(TeamBodies, AnyOptionsOfOperatorsComputeWhatTheWholeGraphDoes) {
+  std::set<std::string> exchanges;
   for (const Case& one : cases()) {
     const Expected expected(one);
     Tally tally;
@@ -193,7 +209,9 @@ TEST(TeamBodies, AnyOptionsOfOperatorsComputeWhatTheWholeGraphDoes) {
     }
     tally.print(one.name);
     EXPECT_GE(tally.bodies, 4) << one.name;
+    for (const auto& [exchange, count] : tally.exchanges) exchanges.insert(exchange);
   }
+  EXPECT_EQ(exchanges.size(), 8u);  // every exchange, and none
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "ir/base/units.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
-#include "tools/plan/team.h"
+#include "tools/plan/team/team.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -39,10 +39,9 @@ Shown shown(const Graph& graph, const TeamAnswer& answer, int form, bool forward
   const Tensor& tensor = graph.tensor(body.forms[static_cast<std::size_t>(form)].tensor);
   const TeamExchange exchange =
       forward ? forward_exchange(body, form) : backward_exchange(graph, body, form);
-  const std::int64_t bytes =
-      is_collective(exchange)
-          ? exchanged_bytes(tensor, answer.options.samples, answer.precision)
-          : 0;
+  const std::int64_t bytes = is_collective(exchange)
+                                 ? exchanged_bytes(tensor, answer.options.samples, answer.precision)
+                                 : 0;
   return {exchange, &tensor, bytes};
 }
 
@@ -56,8 +55,8 @@ void add_collectives(const Graph& graph, const TeamAnswer& answer, const char* p
     const Shown one = shown(graph, answer, step.form, forward);
     if (!is_collective(one.exchange)) continue;
     auto group = groups.begin();
-    while (group != groups.end() && (group->first.exchange != one.exchange ||
-                                     group->first.bytes != one.bytes)) {
+    while (group != groups.end() &&
+           (group->first.exchange != one.exchange || group->first.bytes != one.bytes)) {
       ++group;
     }
     if (group == groups.end()) {
@@ -160,9 +159,7 @@ std::string team_members_text(const TeamAnswer& answer) {
 }
 
 Json run_json(const Graph& graph, const TeamBody& body, const TeamStep& step) {
-  const auto name = [&](int i) {
-    return graph.op(body.ops[static_cast<std::size_t>(i)].op).name;
-  };
+  const auto name = [&](int i) { return graph.op(body.ops[static_cast<std::size_t>(i)].op).name; };
   return {{"first", name(step.first)},
           {"last", name(step.last)},
           {"operators", step.last - step.first + 1}};
@@ -173,7 +170,8 @@ Json steps_json(const Graph& graph, const TeamAnswer& answer, const std::vector<
   return json_array(steps, [&](const TeamStep& step) -> Json {
     if (step.form == kNone) return run_json(graph, answer.choice.body, step);
     const Shown one = shown(graph, answer, step.form, forward);
-    return {{"exchange", name_of(one.exchange)}, {"tensor", one.tensor->name}, {"bytes", one.bytes}};
+    return {
+        {"exchange", name_of(one.exchange)}, {"tensor", one.tensor->name}, {"bytes", one.bytes}};
   });
 }
 
@@ -218,8 +216,7 @@ std::string team_text(const Graph& graph, const TeamAnswer& answer) {
       graph.called(), body.members(), options.members, options.samples,
       options.samples == 1 ? "" : "s", options.micro_batches, options.accelerator,
       options.precision, options.network, figure(all, "s"),
-      figure(all - answer.seconds.compute, "s"), figure(answer.alone_seconds, "s"),
-      answer.fastest);
+      figure(all - answer.seconds.compute, "s"), figure(answer.alone_seconds, "s"), answer.fastest);
   if (!answer.choice.exact) text += "not proven: states were left out\n";
   text += "\n" + team_members_text(answer);
   if (!body.divisions.empty()) text += "\n";
@@ -231,18 +228,19 @@ std::string team_text(const Graph& graph, const TeamAnswer& answer) {
   add_collectives(graph, answer, "backward", body.backward, false, cells);
   add_collectives(graph, answer, "step end", body.step_end, false, cells);
   if (!cells.empty()) {
-    text += "\n" + table_text({{"pass", 0, true}, {"count"}, {"collective", 0, true}, {"each"},
-                               {"together"}},
-                              cells);
+    text +=
+        "\n" +
+        table_text({{"pass", 0, true}, {"count"}, {"collective", 0, true}, {"each"}, {"together"}},
+                   cells);
   }
   std::vector<Line> lines;
   for (const TeamStep& step : body.forward) {
-    lines.push_back(step.form == kNone
-                        ? run_line(graph, body, step)
-                        : exchange_line(shown(graph, answer, step.form, true), ""));
+    lines.push_back(step.form == kNone ? run_line(graph, body, step)
+                                       : exchange_line(shown(graph, answer, step.form, true), ""));
   }
   text += "\nforward\n" + folded(lines);
-  text += back_text(graph, answer, "backward, between the same operators in reverse", body.backward);
+  text +=
+      back_text(graph, answer, "backward, between the same operators in reverse", body.backward);
   text += back_text(graph, answer, "once a step", body.step_end);
   return text;
 }

@@ -16,9 +16,10 @@ namespace agpcs {
 
 /// The options of the question, as they stand on the command line.
 struct TeamOptions {
-  std::string members;                         ///< "5:3"
-  std::string accelerator = "A100-SXM4-80GB";  ///< of the catalog: the member with the greatest part
-  std::string network = "nvswitch-a100";       ///< of the catalog: between members
+  std::string members;  ///< "5:3"
+  std::string accelerator =
+      "A100-SXM4-80GB";                   ///< of the catalog: the member with the greatest part
+  std::string network = "nvswitch-a100";  ///< of the catalog: between members
   std::string precision = "fp32";
   std::int64_t samples = 1, micro_batches = 1;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/team.h"
+#include "tools/plan/team/team.h"
 
 #include "frontend/cluster/catalog/catalog.h"
 #include "ir/base/diagnostics.h"
@@ -47,7 +47,8 @@ Result<std::vector<std::int64_t>> parse_members(const std::string& text) {
 }
 
 /// Returns speeds by the catalog.
-Result<TeamSpeeds> catalog_speeds(const TeamOptions& options, const std::vector<std::int64_t>& parts) {
+Result<TeamSpeeds> catalog_speeds(const TeamOptions& options,
+                                  const std::vector<std::int64_t>& parts) {
   const AcceleratorKind* device = catalog().find_accelerator(options.accelerator);
   if (device == nullptr) {
     return no_option(fmt::format("unknown accelerator '{}'", options.accelerator),
@@ -63,8 +64,8 @@ Result<TeamSpeeds> catalog_speeds(const TeamOptions& options, const std::vector<
     return no_option(fmt::format("the catalog does not know how fast {} computes in {}",
                                  device->name, options.precision));
   }
-  TeamSpeeds speeds{{}, {}, network->bandwidth * network->efficiency,
-                    std::max(0.0, network->latency)};
+  TeamSpeeds speeds{
+      {}, {}, network->bandwidth * network->efficiency, std::max(0.0, network->latency)};
   const auto greatest = static_cast<double>(*std::ranges::max_element(parts));
   for (const std::int64_t part : parts) {
     speeds.flops.push_back(peak->second * static_cast<double>(part) / greatest);
@@ -83,10 +84,10 @@ std::vector<TeamMember> member_figures(const TeamProblem& problem, const TeamBod
   for (std::size_t m = 0; m < body.members(); ++m) {
     TeamMember member{body.parts[m]};
     const auto part = [&](int division) {
-      return division == kNone ? 1
-                               : body.divisions[static_cast<std::size_t>(division)].part(m);
+      return division == kNone ? 1 : body.divisions[static_cast<std::size_t>(division)].part(m);
     };
-    for (const TeamOp& op : body.ops) member.flops += part(op.division) * training_flops(problem, op.op);
+    for (const TeamOp& op : body.ops)
+      member.flops += part(op.division) * training_flops(problem, op.op);
     for (const TeamForm& form : body.forms) {
       const Tensor& tensor = problem.graph.tensor(form.tensor);
       if (tensor.kind != TensorKind::kParameter || form.from != kNone) continue;
@@ -112,7 +113,7 @@ Result<TeamAnswer> ask_team(const Graph& graph, const TeamOptions& options) {
   answer.precision = *precision;
   AGPCS_TRY(TeamSpeeds speeds, catalog_speeds(options, parts));
   answer.fastest = static_cast<std::size_t>(std::ranges::max_element(parts) - parts.begin());
-  TeamProblem problem{graph, {}, std::move(parts), options.samples, options.micro_batches,
+  TeamProblem problem{graph,      {}, std::move(parts), options.samples, options.micro_batches,
                       *precision, {}};
   problem.ops.resize(graph.ops.size());
   std::iota(problem.ops.begin(), problem.ops.end(), 0);
