@@ -41,7 +41,8 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
       inputs_.push_back(tensors_[at(inputs[i])].root);
       if (tensor.kind != TensorKind::kActivation) residents_.push_back(inputs[i]);
       if (tensor.needs_gradient && passes_gradient(graph.op(op), i)) {
-        gradients_.push_back({inputs[i], tensor.kind == TensorKind::kParameter});
+        gradients_.push_back(
+            {inputs[i], holder_of(inputs[i]), tensor.kind == TensorKind::kParameter});
       }
     }
     for (const TensorId id : graph.op(op).outputs) {
@@ -53,6 +54,14 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
     next.outputs = outputs_.size();
     next.gradients = gradients_.size();
   }
+}
+
+TensorId StageMemoryModel::holder_of(TensorId id) const {
+  const TensorId root = tensors_[at(id)].root;
+  if (graph_.tensor(root).kind != TensorKind::kParameter) return root;
+  TensorId holder = id;
+  for (; id != root; id = graph_.op(graph_.tensor(id).producer).inputs[0]) holder = id;
+  return holder;
 }
 
 StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) {
@@ -69,7 +78,6 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
-  memory_.backward_peak += parts_->unsummed.filling;
   forget();
   return memory_;
 }
@@ -111,8 +119,8 @@ void StageMemoryModel::count_resident() {
   for (const OpId op : parts_->ops) {
     for_each(op, &OfOp::residents, residents_, [&](TensorId id) { tensors_[at(id)].seen = false; });
   }
-  memory_.gradients = parts_->gradients + parts_->unsummed.summing;
-  memory_.parameters += parts_->gathered;
+  memory_.gradients = parts_->gradients + parts_->held.summing;
+  memory_.ahead = parts_->held.ahead;
 }
 
 void StageMemoryModel::count_resident(TensorId id) {
@@ -214,6 +222,7 @@ std::int64_t StageMemoryModel::held_bytes() const {
 }
 
 std::int64_t StageMemoryModel::forward_peak() {
+  HeldWalk held(parts_->held.at_forward, parts_->held.forward);
   std::int64_t live = 0, peak = 0;
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper != kNone) live += bytes(id);
@@ -228,10 +237,11 @@ std::int64_t StageMemoryModel::forward_peak() {
         ops_[at(tensor.last_reader)].freed += bytes(id);
       }
     });
-    peak = std::max(peak, live);
+    peak = std::max(peak, live + held.begin(op));
     live -= take_freed(op);
+    held.end(op);
   }
-  return std::max(peak, live);
+  return std::max(peak, live + held.held());
 }
 
 /// Adds the gradients that the backward pass of `op` makes for activations to `live`. Returns the
@@ -243,12 +253,11 @@ std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
       passing += bytes(to.id);
       return;
     }
-    const TensorId root = tensors_[at(to.id)].root;
-    OfTensor& tensor = tensors_[at(root)];
+    OfTensor& tensor = tensors_[at(to.holder)];
     if (tensor.sent || tensor.has_gradient) return;
     tensor.has_gradient = true;
     tensor.gradient = bytes(to.id);
-    with_gradient_.push_back(root);
+    with_gradient_.push_back(to.holder);
     live += tensor.gradient;
   });
   return passing;
@@ -288,25 +297,28 @@ std::int64_t StageMemoryModel::repeat(std::size_t first, std::size_t end, std::i
   return peak;
 }
 
-std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
+std::int64_t StageMemoryModel::backward_peak(std::int64_t kept) {
+  HeldWalk held(parts_->held.at_backward, parts_->held.backward);
   for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
   for (const TensorId id : kept_) {
     const OfTensor& tensor = tensors_[at(id)];
     if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
-  std::int64_t live = held, peak = held;
+  std::int64_t live = kept, peak = kept + held.held();
   const auto repeated = [&](std::size_t first, std::size_t end) {
-    peak = std::max(peak, repeat(first, end, live));
+    const std::int64_t beside = held.begin(parts_->ops[end - 1]);
+    peak = std::max(peak, repeat(first, end, live) + beside);
   };
   walk_back(parts_->ops.size(), parts_->segment_ends, repeated, [&](std::size_t i) {
     const OpId op = parts_->ops[i];
     const std::int64_t passing = make_gradients(op, live);
-    peak = std::max(peak, live + passing);
+    peak = std::max(peak, live + passing + held.begin(op));
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OfTensor& tensor = tensors_[at(id)];
       if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
     });
     live -= take_freed(op);
+    held.end(op);
   });
   return peak;
 }
@@ -387,7 +399,8 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
     const auto id = ids.find(member.parameter);
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
     const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
-    filled.add(readers.back(), readers.front(), member.elements * width, member.elements * rounded);
+    filled.add(readers_of(graph, id->second, parts.ops).back(), readers.back(), readers.front(),
+               member.elements * width, member.elements * rounded);
   }
   if (bucket.divides_parameters()) filled.gather(parts.ops, parts.segment_ends);
   return filled;
@@ -420,9 +433,8 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
       parts.gradients += travelling_bytes(plan.training, bucket);
     }
   }
-  parts.unsummed = unsummed_gradients(filled);
   parts.uses = backward_uses(filled);
-  parts.gathered = gathered_bytes(filled, parts.uses);
+  parts.held = held_in_passes(filled, parts.uses);
   for (BucketUse& use : parts.uses) use.bucket = indices[static_cast<std::size_t>(use.bucket)];
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;

@@ -24,6 +24,7 @@ struct StageMemory {
   std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes
   std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
   std::int64_t backward_peak = 0;  ///< of one micro-batch in its backward pass, with `in_flight`
+  std::int64_t ahead = 0;          ///< parameters that are gathered for the next pass, between two
   std::int64_t received = 0;       ///< activations that one micro-batch receives
   std::int64_t received_and_free = 0;  ///< the part of `received` that `in_flight` does not hold
   std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
@@ -43,8 +44,7 @@ struct StageParts {
   /// The bytes of its buckets, without those whose gradients ranks divide. If gradients travel in
   /// another type, the buffers that travel are included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
-  UnsummedGradients unsummed;  ///< of buckets whose gradients ranks divide
-  std::int64_t gathered = 0;   ///< of parameters that ranks divide, while passes read them
+  HeldInPasses held;  ///< of buckets whose gradients ranks divide
   /// Where backward passes need these; buckets are the plan's.
   std::vector<BucketUse> uses;
   std::int64_t micro_batches = 1;
@@ -92,9 +92,11 @@ class StageMemoryModel {
     std::int64_t freed = 0;    // bytes that are freed when it ends
     std::int64_t passing = 0;  // bytes that are freed when it has been computed again
   };
-  /// An input to which a gradient flows.
+  /// An input to which a gradient flows. In backward passes it is held until they have computed
+  /// what made `holder`, the input's storage; of a view of a parameter, the first view, from which
+  /// the gradient goes to the parameter.
   struct Gradient {
-    TensorId id = kNone;
+    TensorId id = kNone, holder = kNone;
     bool of_parameter = false;
   };
   /// Calls `f(element)` for each element of `list` in the range of `op`.
@@ -124,11 +126,12 @@ class StageMemoryModel {
   void keep(TensorId root, OpId op);
   void keep_inputs_of_segment(std::size_t first, std::size_t end);
   bool is_made_by(TensorId root, std::size_t first, std::size_t end) const;
+  TensorId holder_of(TensorId id) const;
   std::int64_t held_bytes() const;
   std::int64_t forward_peak();
   std::int64_t make_gradients(OpId op, std::int64_t& live);
   std::int64_t repeat(std::size_t first, std::size_t end, std::int64_t& live);
-  std::int64_t backward_peak(std::int64_t held);
+  std::int64_t backward_peak(std::int64_t kept);
   std::int64_t take_freed(OpId op);
   void forget();
 

@@ -102,19 +102,17 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
     for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
     if (own ? bucket.state == StateLevel::kParameters : gathers) gather();
   }
-  unsummed.gradients = unsummed_gradients(filled_);
   for (const FilledBucket& bucket : filled_) {
     unsummed.rounded_bytes += bucket.rounded_bytes;
     if (gathers) unsummed.needed.push_back(bucket.needed);
   }
-  if (!gathers) return unsummed;
-  unsummed.uses = backward_uses(filled_);
-  unsummed.gathered_bytes = gathered_bytes(filled_, unsummed.uses);
+  if (gathers) unsummed.uses = backward_uses(filled_);
+  unsummed.held = held_in_passes(filled_, unsummed.uses);
   return unsummed;
 }
 
 void StepReplicas::fill(const StageInfo::Parameter& parameter) {
-  filled_.back().add(parameter.last, parameter.first, parameter.gradient.held_bytes,
+  filled_.back().add(parameter.read, parameter.last, parameter.first, parameter.gradient.held_bytes,
                      parameter.gradient.rounded_bytes);
 }
 
@@ -172,19 +170,26 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
   find_uses(buckets);
 }
 
+StageMemory StepReplicas::memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
+                                      const Recomputation& recompute) {
+  const auto of = [&](const HeldInPasses* held) {
+    return stages_.memory(info(stage), spec(stage), samples, strategy_->micro_batches, recompute,
+                          held);
+  };
+  if (unsummed.held.summing == 0) return of(nullptr);
+  const auto [known, added] = unsummed.memory.try_emplace(samples);
+  if (added) known->second = of(&unsummed.held);
+  return known->second;
+}
+
 /// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
 std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
                                 std::int64_t elsewhere) {
-  StageMemory memory =
-      stages_.memory(info(stage), spec(stage), samples, strategy_->micro_batches, recompute);
-  const bool gathers = divided_by(spec(stage), problem_.training) == StateLevel::kParameters;
-  const Unsummed& unsummed = gathers && recompute != spec(stage).recompute
-                                 ? other_ = this->unsummed(stage, recompute)
-                                 : unsummed_[at(stage)];
+  const bool other = recompute != spec(stage).recompute;
+  Unsummed& unsummed = other ? other_ = this->unsummed(stage, recompute) : unsummed_[at(stage)];
+  StageMemory memory = memory_with(unsummed, stage, samples, recompute);
   memory.optimizer -= elsewhere;  // with the sums of gradients, and parameters
-  memory.parameters += unsummed.gathered_bytes;
-  memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
-  memory.backward_peak += unsummed.gradients.filling;
+  memory.gradients += unsummed.held.summing - unsummed.rounded_bytes;
   return (*programs_)[at(stage)].peak_bytes(memory);
 }
 

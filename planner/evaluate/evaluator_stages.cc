@@ -69,6 +69,8 @@ StageTable::StageTable(const Problem& problem)
       parameter_of_(problem.graph.tensors.size(), -1),
       first_read_(problem.graph.ops.size() + 1),
       times_(problem) {
+  std::vector<OpId> ops(problem.graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& tensor = problem.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
@@ -76,6 +78,7 @@ StageTable::StageTable(const Problem& problem)
     parameter.id = id;
     parameter.last = tensor.consumers.back();
     parameter.first = tensor.consumers.front();
+    parameter.read = readers_of(problem.graph, id, ops).back();
     parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
     if (tensor.consumers.size() > 1) tied_.push_back(parameter_of_[at(id)]);
@@ -198,7 +201,10 @@ void StageTable::add_parameters(StageInfo& stage) const {
     stage.firsts.push_back(*op);
     for (std::size_t i = first; i < end; ++i) {
       if (is_shared(parameters_[i])) continue;
-      stage.parameters.push_back(parameters_[i]);
+      StageInfo::Parameter& parameter = stage.parameters.emplace_back(parameters_[i]);
+      if (!std::binary_search(ops.begin(), ops.end(), parameter.read)) {
+        parameter.read = readers_of(problem_.graph, parameter.id, ops).back();
+      }
       stage.held_bytes += parameters_[i].gradient.held_bytes;
       stage.rounded_bytes += parameters_[i].gradient.rounded_bytes;
       stage.travelling_bytes += parameters_[i].gradient.travelling_bytes;
@@ -444,14 +450,25 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
 }
 
 StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                               std::int64_t micro_batches, const Recomputation& recompute) {
-  const auto [known, added] = stage.memory.try_emplace({kNone, samples, recompute});
-  if (added) {
+                               std::int64_t micro_batches, const Recomputation& recompute,
+                               const HeldInPasses* held) {
+  const auto of_parts = [&] {
     stage.parts.segment_ends = segment_ends(stage, recompute);
-    known->second = memory_model_.of(stage.parts, samples);
-    remembered_ += sizeof(StageMemory);
+    return memory_model_.of(stage.parts, samples);
+  };
+  StageMemory memory;
+  if (held != nullptr) {
+    stage.parts.held = *held;
+    memory = of_parts();
+    stage.parts.held = {};
+  } else {
+    const auto [known, added] = stage.memory.try_emplace({kNone, samples, recompute});
+    if (added) {
+      known->second = of_parts();
+      remembered_ += sizeof(StageMemory);
+    }
+    memory = known->second;
   }
-  StageMemory memory = known->second;
   memory.inputs *= micro_batches;
   memory.gradients = stage.held_bytes + stage.shared_rounded_bytes +
                      (spec.devices.size() > 1 ? stage.rounded_bytes : 0);

@@ -56,8 +56,8 @@ struct StageInfo {
   struct Parameter {
     TensorId id = kNone;
     /// The operators that read it last and first: the backward of the one begins the gradient, that
-    /// of the other completes it.
-    OpId last = kNone, first = kNone;
+    /// of the other completes it. `read` is the last that reads it or a view of it.
+    OpId last = kNone, first = kNone, read = kNone;
     GradientSize gradient;
   };
   std::vector<Parameter> parameters;  ///< trained ones of it alone, as backward completes them
@@ -146,9 +146,11 @@ class StageTable {
   const StageNeeds& needs(StageInfo& stage, const ReplicaKey& replica);
   /// Returns where segments of a stage that recomputes so end.
   const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
-  /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
+  /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch, and
+  /// holds `held` in its passes, unless that is nullptr. It remembers the others.
   StageMemory memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                     std::int64_t micro_batches, const Recomputation& recompute);
+                     std::int64_t micro_batches, const Recomputation& recompute,
+                     const HeldInPasses* held);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.

@@ -138,30 +138,44 @@ TEST(PeakMemory, OfDividedStateGradientsAndParametersIsThatOfZero) {
   EXPECT_EQ(state_of(" state=optimizer"), 4 * kParameters + 12 * kParameters / kDevices);
   constexpr std::int64_t kBucket = 2 * 16 * 16;  // the one that is summed
   EXPECT_EQ(state_of(" state=gradients"), 2 * kParameters + 14 * kParameters / kDevices + kBucket);
-  // And one whose parameters are read, and the next.
-  EXPECT_EQ(state_of(" state=parameters"), 16 * kParameters / kDevices + 3 * kBucket);
+  // What passes gather is counted where they do.
+  EXPECT_EQ(state_of(" state=parameters"), 16 * kParameters / kDevices + kBucket);
+}
+
+/// Returns the bytes that wait while a backward pass goes back through operators 10 to 1.
+std::vector<std::int64_t> waiting(const std::vector<FilledBucket>& buckets) {
+  const HeldInPasses held = held_in_passes(buckets, {});
+  HeldWalk walk(held.at_backward, held.backward);
+  std::vector<std::int64_t> bytes;
+  for (OpId op = 10; op > 0; --op) {
+    bytes.push_back(walk.begin(op));
+    walk.end(op);
+  }
+  EXPECT_EQ(walk.held(), 0);
+  return bytes;
 }
 
 /// A pass holds what it has made until a bucket is full, and that until it is summed.
 TEST(PeakMemory, OfDividedGradientsCountsWhatIsNotSummedYet) {
+  using ::testing::ElementsAre;
   const FilledBucket one = [] {  // two gradients, of 30 and 10 bytes
     FilledBucket bucket;
-    bucket.add(9, 9, 30, 15);
-    bucket.add(7, 7, 10, 5);
+    bucket.add(9, 9, 9, 30, 15);
+    bucket.add(7, 7, 7, 10, 5);
     return bucket;
   }();
   FilledBucket two;
-  two.add(5, 5, 8, 4);
-  const UnsummedGradients in_turn = unsummed_gradients(std::vector<FilledBucket>{one, two});
-  EXPECT_EQ(in_turn.summing, 60);
-  EXPECT_EQ(in_turn.filling, 30);  // while operator 7 makes the last 10
-  FilledBucket early;              // full before the first, and summed after it
-  early.add(8, 8, 100, 0);
-  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, early}).filling, 130);
+  two.add(5, 5, 5, 8, 4);
+  EXPECT_EQ(held_in_passes(std::vector<FilledBucket>{one, two}, {}).summing, 60);
+  // While operator 7 makes the last 10, these are not counted, and so are the 8 of operator 5.
+  EXPECT_THAT(waiting({one, two}), ElementsAre(0, 30, 30, 30, 0, 0, 0, 0, 0, 0));
+  FilledBucket early;  // full before the first, and summed after it
+  early.add(8, 8, 8, 100, 0);
+  EXPECT_THAT(waiting({one, early}), ElementsAre(0, 30, 30, 130, 0, 0, 0, 0, 0, 0));
   FilledBucket tied = two;  // operator 9 begins a gradient, which operator 4 completes
-  tied.add(9, 4, 20, 0);
-  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, tied}).filling, 30 + 28);
-  EXPECT_EQ(unsummed_gradients({}).summing, 0);
+  tied.add(9, 9, 4, 20, 0);
+  EXPECT_THAT(waiting({one, tied}), ElementsAre(0, 58, 58, 58, 28, 28, 28, 0, 0, 0));
+  EXPECT_EQ(held_in_passes({}, {}).summing, 0);
 }
 
 TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {

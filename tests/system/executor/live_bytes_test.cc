@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The most bytes that live on a rank at a time: as the memory model says, and as the executor has
+// them.
+#include "ir/strategy/memory.h"
+#include "tests/support/shard_plan.h"
+#include "tests/system/executor/kept_bytes.h"
+#include "tests/system/executor/optimization.h"
+#include "tests/system/executor/stage_driver.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kLayers = 8;
+
+/// A table, and layers that read their weights transposed, as PyTorch's exporter writes them.
+Graph transposing_layers() {
+  std::string text =
+      "input x int64[n,32]\ninput labels int64[n,32]\nparameter table [512,128]\n"
+      "h0 = Gather(table, x) [n,32,128]\n";
+  for (int i = 0; i < kLayers; ++i) {
+    text += fmt::format(
+        "parameter w{0} [128,128]\n"
+        "t{0} = Transpose(w{0}) [128,128] perm=1,0\n"
+        "m{0} = MatMul(h{0}, t{0}) [n,32,128]\n"
+        "h{1} = Relu(m{0}) [n,32,128]\n",
+        i, i + 1);
+  }
+  return testing::graph_of(text +
+                           "y = Transpose(h8) [n,128,32] perm=0,2,1\n"
+                           "l = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
+}
+
+/// One of two replicas of one stage, with a bucket for each parameter.
+Plan plan_at(const Graph& graph, StateLevel level, const std::string& recompute,
+             std::int64_t samples) {
+  std::string strategy =
+      fmt::format("micro-batches 2\nstage a/0={0} a/1={0}{1} : *\n", samples, recompute);
+  for (int i = kLayers; i-- > 0;) strategy += fmt::format("bucket 0 ring w{}\n", i);
+  const Cluster cluster =
+      testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 2\n");
+  Plan plan = testing::plan_of(graph, cluster, strategy + "bucket 0 ring table\n", 4 * samples);
+  plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
+  return level == StateLevel::kWhole ? plan : testing::sharded(std::move(plan), {3, 1}, level);
+}
+
+/// Drives an executor as the replayer does. Other ranks are not there: what they would send is 0.
+class LoneRank : public GradientListener, public ParameterSource {
+ public:
+  LoneRank(const Graph& graph, Plan plan, int rank)
+      : plan_(std::move(plan)),
+        gathers_(testing::pass_gathers(plan_, plan_.programs[0])),
+        executor_(make_torch_executor(graph, {})) {
+    check(executor_->prepare(plan_, rank));
+    if (!gathers_.empty()) check(executor_->gather_with(*this));
+  }
+
+  void step(std::int64_t number) {
+    needed_ = 0;
+    if (!gathers_.empty()) gather();
+    check(executor_->begin_step(number));
+    for (int m = 0; m < plan_.micro_batches; ++m) {
+      check(executor_->forward(m));
+      check(executor_->backward(m, m + 1 == plan_.micro_batches, *this));
+    }
+    check(executor_->update());
+    EXPECT_EQ(needed_, gathers_.size());
+  }
+
+  void bucket_ready(int bucket) override {
+    if (!plan_.buckets[static_cast<std::size_t>(bucket)].divides_gradients()) {
+      AGPCS_CHECK(executor_->bucket(bucket).ok(), "bucket {}", bucket);
+      return;
+    }
+    check(executor_->fill_bucket(bucket));
+    check(executor_->keep_part(bucket));
+  }
+
+  Status need(int bucket) override {
+    if (needed_ == gathers_.size() || gathers_[needed_].object != bucket) return {};
+    if (++needed_ < gathers_.size()) gather();
+    return {};
+  }
+
+ private:
+  static void check(const Status& status) { AGPCS_CHECK(status.ok(), "{}", status.message()); }
+
+  void gather() {
+    const int bucket = gathers_[needed_].object;
+    const Result<Buffer> whole = executor_->gather(bucket);
+    AGPCS_CHECK(whole.ok(), "{}", whole.status().message());
+    std::fill_n(static_cast<char*>(whole->data), whole->bytes, char{0});
+  }
+
+  Plan plan_;
+  std::vector<InstructionId> gathers_;
+  std::unique_ptr<TorchExecutor> executor_;
+  std::size_t needed_ = 0;
+};
+
+struct LiveCase {
+  const char* name;
+  StateLevel level;
+  const char* recompute;
+  std::int64_t samples;  // few: parameters are most of the memory; many: activations
+};
+
+class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
+
+TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
+  const Graph graph = transposing_layers();
+  const Plan plan = plan_at(graph, GetParam().level, GetParam().recompute, GetParam().samples);
+  const std::vector<MemoryUse> predicted = *peak_memory(plan, graph);
+  for (const int rank : {0, 1}) {
+    const auto live = std::make_shared<testing::LiveBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    LoneRank driven(graph, plan, rank);
+    driven.step(0);
+    live->begin_peak();
+    driven.step(1);
+    const double ratio = static_cast<double>(live->peak()) /
+                         static_cast<double>(predicted[static_cast<std::size_t>(rank)].total());
+    EXPECT_NEAR(ratio, 1, 0.05) << "rank " << rank << ": " << live->peak() << " bytes";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, LiveBytesOf,
+    ::testing::Values(LiveCase{"whole", StateLevel::kWhole, "", 2},
+                      LiveCase{"optimizer", StateLevel::kOptimizer, "", 2},
+                      LiveCase{"gradients", StateLevel::kGradients, "", 2},
+                      LiveCase{"parameters", StateLevel::kParameters, "", 2},
+                      LiveCase{"gradients_of_many_samples", StateLevel::kGradients, "", 8},
+                      LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
+                      LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters,
+                               " recompute", 2}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace agpcs
