@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +115,7 @@ struct LiveCase {
   const char* recompute;
   std::int64_t samples;  // few: parameters are most of the memory; many: activations
 };
+void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
 
 class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
 
