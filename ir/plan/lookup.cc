@@ -124,6 +124,14 @@ std::int64_t operator_count(const PlanStage& stage) {
   return count;
 }
 
+std::int64_t parameter_count(const Plan& plan, int stage) {
+  std::int64_t count = 0;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(stage)) count += bucket.elements();
+  }
+  return count;
+}
+
 std::int64_t recomputed_operators(const PlanStage& stage) {
   if (!stage.recompute) return 0;
   if (stage.segments.empty()) return operator_count(stage);

@@ -39,6 +39,9 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
 /// Returns the number of a stage's operators.
 std::int64_t operator_count(const PlanStage& stage);
+/// Returns the number of elements that a stage trains; those that several stages hold count in
+/// each.
+std::int64_t parameter_count(const Plan& plan, int stage);
 /// Returns how many of a stage's operators its backward pass computes again.
 std::int64_t recomputed_operators(const PlanStage& stage);
 /// Returns the most that the ranks of a stage divide of some of its buckets.

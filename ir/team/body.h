@@ -25,8 +25,8 @@ struct TeamOp {
   /// each; empty: they are one band. So the columns of one product for queries, keys and values are
   /// divided as heads are.
   std::vector<std::int64_t> bands = {};
+  /// Whole: each member has a summand of the gradients, not a copy.
   bool own_gradient = false;
-  ///< whole: each member has a summand of the gradients, not a copy
   std::vector<int> inputs = {}, outputs = {};  ///< forms, parallel to the operator's; kNone: absent
 };
 
@@ -35,8 +35,8 @@ struct TeamOp {
 struct TeamForm {
   TensorId tensor = kNone;
   TeamPlacement placement;
-  int from =
-      kNone;  ///< the form that it is made of; kNone: its operator, or each member, has it so
+  /// The form that it is made of; kNone: its operator, or each member, has it so.
+  int from = kNone;
 };
 
 /// A step of a body: a run of operators, or an exchange that makes a form (forward) or brings its

@@ -46,14 +46,6 @@ std::vector<DeviceRow> device_rows(const Compiled& compiled) {
   return rows;
 }
 
-std::int64_t parameters_of(const Plan& plan, int stage) {
-  std::int64_t count = 0;
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.is_of(stage)) count += bucket.elements();
-  }
-  return count;
-}
-
 std::int64_t buckets_of(const Plan& plan, int stage) {
   return std::count_if(plan.buckets.begin(), plan.buckets.end(),
                        [&](const PlanBucket& bucket) { return bucket.is_of(stage); });
@@ -199,7 +191,7 @@ TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool di
   const PlanStage& stage = best.plan.stages[s];
   const StageEstimate& times = best.estimate.stages[s];
   const int index = static_cast<int>(s);
-  const std::int64_t parameters = parameters_of(best.plan, index);
+  const std::int64_t parameters = parameter_count(best.plan, index);
   TableRow row = {
       stage.name,
       {counted(static_cast<std::int64_t>(stage.ranks.size())),
@@ -392,7 +384,7 @@ Json stages_json(const Evaluated& best) {
                       {"devices", stage.devices},
                       {"samples", stage.samples},
                       {"operators", operator_count(stage)},
-                      {"parameters", parameters_of(best.plan, static_cast<int>(s))},
+                      {"parameters", parameter_count(best.plan, static_cast<int>(s))},
                       {"buckets", buckets_of(best.plan, static_cast<int>(s))},
                       {"recomputed_operators", recomputed_operators(stage)},
                       {"state", name_of(divided_state(best.plan, static_cast<int>(s)))},

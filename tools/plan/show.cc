@@ -241,7 +241,6 @@ std::string stage_text(const Plan& plan, int index) {
     return fmt::format("\nstage {}: idle, without work: {}\n", stage.name,
                        fmt::join(stage.devices, ", "));
   }
-  std::int64_t parameters = 0;
   std::string cuts, flows, buckets;
   for (const Cut& cut : plan.cuts) {
     if (cut.from == index) cuts += cut_text(plan, cut);
@@ -250,14 +249,12 @@ std::string stage_text(const Plan& plan, int index) {
     if (flow.stage == index) flows += flow_text(flow);
   }
   for (const PlanBucket& bucket : plan.buckets) {
-    if (!bucket.is_of(index)) continue;
-    parameters += bucket.elements();
-    buckets += bucket_text(plan, bucket, index);
+    if (bucket.is_of(index)) buckets += bucket_text(plan, bucket, index);
   }
   std::string text =
       fmt::format("\nstage {}: {} from {} to {}, {}{}{}\n", stage.name,
                   plural(operator_count(stage), "operator"), stage.operators.front().first,
-                  stage.operators.back().last, plural(parameters, "parameter"),
+                  stage.operators.back().last, plural(parameter_count(plan, index), "parameter"),
                   stage.recompute ? ", " : "", recomputation_text(stage));
   text += device_table(plan, stage);
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",

@@ -116,10 +116,6 @@ Json stage_rows(const ReportInput& input) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     const StageEstimate& times = input.step.estimate.stages[s];
-    std::int64_t parameters = 0;
-    for (const PlanBucket& bucket : plan.buckets) {
-      if (bucket.is_of(static_cast<int>(s))) parameters += bucket.elements();
-    }
     const StateLevel divides = divided_state(plan, static_cast<int>(s));
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
@@ -133,7 +129,7 @@ Json stage_rows(const ReportInput& input) {
          {"samples",
           *least == *most ? fmt::format("{}", *least) : fmt::format("{} to {}", *least, *most)},
          {"operators", operator_count(stage)},
-         {"parameters", elements_text(parameters)},
+         {"parameters", elements_text(parameter_count(plan, static_cast<int>(s)))},
          {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
          {"state", divides == StateLevel::kWhole       ? "whole"
                    : divides == StateLevel::kOptimizer ? "divided"

@@ -210,13 +210,13 @@ std::string team_text(const Graph& graph, const TeamAnswer& answer) {
   const TeamOptions& options = answer.options;
   const double all = answer.seconds.per_micro_batch(options.micro_batches);
   std::string text = fmt::format(
-      "{}: {} members, {}, with {} sample{} a micro-batch, {} a step\n"
+      "{}: {} members, {}, with {} a micro-batch, {} a step\n"
       "by the figures of {} in {} and {}: {} a micro-batch, {} of it collectives; {} on member {} "
       "alone\n",
-      graph.called(), body.members(), options.members, options.samples,
-      options.samples == 1 ? "" : "s", options.micro_batches, options.accelerator,
-      options.precision, options.network, figure(all, "s"),
-      figure(all - answer.seconds.compute, "s"), figure(answer.alone_seconds, "s"), answer.fastest);
+      graph.called(), body.members(), options.members, plural(options.samples, "sample"),
+      options.micro_batches, options.accelerator, options.precision, options.network,
+      figure(all, "s"), figure(all - answer.seconds.compute, "s"),
+      figure(answer.alone_seconds, "s"), answer.fastest);
   if (!answer.choice.exact) text += "not proven: states were left out\n";
   text += "\n" + team_members_text(answer);
   if (!body.divisions.empty()) text += "\n";
