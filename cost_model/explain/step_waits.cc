@@ -77,7 +77,7 @@ void StepWaits::read_programs() {
       for (const InstructionId& id : instruction.after) {
         const bool gradients = id.opcode == Opcode::kGradients;
         const InstructionId done =
-            gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id;
+            gradients ? plan_.weight_pass(id.micro_batch) : id;
         const auto found = index.find(key_of(done));
         AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
                     name_of(instruction.id), name_of(id));
@@ -126,7 +126,7 @@ void StepWaits::find_pauses() {
       const InstructionId& id = program[i].id;
       if (!sums_one_micro_batch(id)) continue;
       const int scatter = rank_begin(rank) + static_cast<int>(i);
-      const int own = find(rank, {Opcode::kBackward, -1, id.micro_batch});
+      const int own = find(rank, plan_.weight_pass(id.micro_batch));
       if (own != pass) {
         pass = own;
         now = event(pass).start;

@@ -193,9 +193,10 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   const Opcode opcode = instruction.id.opcode;
   const bool smaller = instruction.id.micro_batch >= step_->smaller_from;
   const double seconds =
-      opcode == Opcode::kForward    ? (smaller ? times.smaller_forward : times.forward)
-      : opcode == Opcode::kBackward ? (smaller ? times.smaller_backward : times.backward)
-                                    : times.update;
+      opcode == Opcode::kForward          ? (smaller ? times.smaller_forward : times.forward)
+      : goes_back(opcode)                 ? (smaller ? times.smaller_backward : times.backward)
+      : opcode == Opcode::kBackwardWeight ? (smaller ? times.smaller_weight : times.weight)
+                                          : times.update;
   set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
   const double lead = state.owed + (state.begun ? 0 : times.begin);

@@ -14,10 +14,10 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, 13> kOpcodeNames = {
-    "forward",       "backward",   "send",           "recv",       "send_gradient",
-    "recv_gradient", "all_reduce", "reduce_scatter", "all_gather", "norm",
-    "update",        "report",     "gradients"};
+constexpr std::array<std::string_view, 15> kOpcodeNames = {
+    "forward",       "backward",      "backward_input", "backward_weight", "send",
+    "recv",          "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
+    "all_gather",    "norm",          "update",         "report",          "gradients"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
@@ -126,6 +126,8 @@ StreamKind stream_of(Opcode opcode) {
       return StreamKind::kCollective;
     case Opcode::kForward:
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
     case Opcode::kUpdate:
     case Opcode::kGradients:
       break;

@@ -101,7 +101,7 @@ class ProgressChecker {
       add_edge(issue, end);
       if (scatters) {  // it is issued within the pass, which then waits for the one before it
         add_edge(reached.at(id.micro_batch), issue);
-        add_edge(issue, node_of(program.stage, {Opcode::kBackward, -1, id.micro_batch}));
+        add_edge(issue, node_of(program.stage, plan_.weight_pass(id.micro_batch)));
         if (scattered != kNobody) add_edge(scattered, issue);
         reached[id.micro_batch] = issue;
         scattered = end;
@@ -109,7 +109,7 @@ class ProgressChecker {
         if (issued != kNobody) add_edge(issued, issue);
         add_waits(program.stage, instruction, issue);
       }
-      if (id.opcode == Opcode::kBackward) reached[id.micro_batch] = issue;
+      if (makes_gradients(id.opcode)) reached[id.micro_batch] = issue;
       std::size_t& before = last[static_cast<std::size_t>(stream_of(id.opcode))];
       if (before != kNobody) add_edge(before, end);
       before = end;
@@ -121,7 +121,7 @@ class ProgressChecker {
   void add_waits(int stage, const Instruction& instruction, std::size_t issue) {
     for (InstructionId dependency : instruction.after) {
       if (dependency.opcode == Opcode::kGradients) {
-        dependency = {Opcode::kBackward, -1, dependency.micro_batch};
+        dependency = plan_.weight_pass(dependency.micro_batch);
       }
       add_edge(node_of(stage, dependency), issue);
     }

@@ -4,6 +4,7 @@
 
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
+#include "ir/graph/weight_pass.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
@@ -65,7 +66,9 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   find_kept();
   memory_.forward_peak = forward_peak();
   memory_.in_flight = held_bytes();
-  memory_.backward_peak = backward_peak(memory_.in_flight);
+  if (parts.parts_backward) find_put_off();
+  (parts.parts_backward ? memory_.input_peak : memory_.backward_peak) =
+      backward_peak(memory_.in_flight);
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
@@ -212,6 +215,29 @@ std::int64_t StageMemoryModel::held_bytes() const {
   return sum;
 }
 
+/// Finds what weight passes need that an input pass must not free: the other factor of each product
+/// and the gradient of what that makes.
+void StageMemoryModel::find_put_off() {
+  std::int64_t most = 0;  // bytes of a weight's gradient, which goes into its bucket at once
+  for (const OpId op : parts_->ops) {
+    const int weight = put_off_input(graph_, op);
+    if (weight == kNone) continue;
+    const Op& of = graph_.op(op);
+    most = std::max(most, bytes(of.inputs[at(weight)]));
+    const TensorId factor = tensors_[at(of.inputs[0])].root, made = tensors_[at(of.outputs[0])].root;
+    if (graph_.tensor(factor).kind == TensorKind::kActivation &&
+        !std::exchange(tensors_[at(factor)].put_off, true)) {
+      memory_.put_off += bytes(factor);
+      put_off_.push_back(factor);
+    }
+    if (!std::exchange(tensors_[at(made)].gradient_put_off, true)) {
+      memory_.put_off += bytes(made);
+      put_off_.push_back(made);
+    }
+  }
+  memory_.weight_peak = memory_.put_off + most;
+}
+
 std::int64_t StageMemoryModel::forward_peak() {
   std::int64_t live = 0, peak = 0;
   for (const TensorId id : received_) {
@@ -291,7 +317,7 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
   for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
   for (const TensorId id : kept_) {
     const OfTensor& tensor = tensors_[at(id)];
-    if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
+    if (!tensor.sent && !tensor.put_off) ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
   std::int64_t live = held, peak = held;
   const auto repeated = [&](std::size_t first, std::size_t end) {
@@ -300,10 +326,13 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
   walk_back(parts_->ops.size(), parts_->segment_ends, repeated, [&](std::size_t i) {
     const OpId op = parts_->ops[i];
     const std::int64_t passing = make_gradients(op, live);
-    peak = std::max(peak, live + passing);
+    const bool later = parts_->parts_backward && put_off_input(graph_, op) != kNone;
+    peak = std::max(peak, live + (later ? 0 : passing));
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OfTensor& tensor = tensors_[at(id)];
-      if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
+      if (tensor.sent && tensor.gradient_put_off) live += bytes(id);  // longer than its message
+      const bool freed = std::exchange(tensor.has_gradient, false) && !tensor.gradient_put_off;
+      if (freed) live -= tensor.gradient;
     });
     live -= take_freed(op);
   });
@@ -325,6 +354,10 @@ void StageMemoryModel::forget() {
     for_each(op, &OfOp::outputs, outputs_,
              [&](TensorId id) { forget_reader(tensors_[at(id)].root); });
   }
+  for (const TensorId id : put_off_) {
+    tensors_[at(id)].put_off = tensors_[at(id)].gradient_put_off = false;
+  }
+  put_off_.clear();
   kept_.clear();
   received_.clear();
   sent_.clear();
@@ -403,6 +436,7 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.micro_batches = plan.micro_batches;
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
   parts.segment_ends = segment_ends(described, parts.ops.size());
+  parts.parts_backward = plan.parts_backward();
   std::vector<FilledBucket> filled;
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_of(stage)) continue;

@@ -24,6 +24,9 @@ struct StageMemory {
   std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes
   std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
   std::int64_t backward_peak = 0;  ///< of one micro-batch in its backward pass, with `in_flight`
+  /// Where backward passes are parted, else 0: held by one micro-batch between the two parts; of one
+  /// micro-batch in its input pass, with `in_flight`; and in its weight pass, with `put_off`.
+  std::int64_t put_off = 0, input_peak = 0, weight_peak = 0;
   std::int64_t received = 0;       ///< activations that one micro-batch receives
   std::int64_t received_and_free = 0;  ///< the part of `received` that `in_flight` does not hold
   std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
@@ -45,6 +48,7 @@ struct StageParts {
   std::int64_t gradients = 0;
   UnsummedGradients unsummed;  ///< of buckets whose gradients ranks divide
   std::int64_t micro_batches = 1;
+  bool parts_backward = false;  ///< input and weight passes are apart; nothing is recomputed
   /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
   std::vector<std::size_t> segment_ends;
 };
@@ -81,6 +85,7 @@ class StageMemoryModel {
     OpId last_reader = kNone;   // the last operator that reads it, or its producer
     std::int64_t gradient = 0;  // bytes of its gradient
     bool seen = false, received = false, sent = false, has_gradient = false;
+    bool put_off = false, gradient_put_off = false;  // it, or its gradient, stays for a weight pass
   };
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.
@@ -122,6 +127,7 @@ class StageMemoryModel {
   void keep_inputs_of_segment(std::size_t first, std::size_t end);
   bool is_made_by(TensorId root, std::size_t first, std::size_t end) const;
   std::int64_t held_bytes() const;
+  void find_put_off();
   std::int64_t forward_peak();
   std::int64_t make_gradients(OpId op, std::int64_t& live);
   std::int64_t repeat(std::size_t first, std::size_t end, std::int64_t& live);
@@ -145,6 +151,7 @@ class StageMemoryModel {
   Sizes* sizes_ = nullptr;
   std::int64_t samples_ = 0;
   std::vector<TensorId> kept_, received_, sent_, with_gradient_;  // root tensors, each once
+  std::vector<TensorId> put_off_;                                 // likewise, with either flag
   StageMemory memory_;
 };
 

@@ -139,8 +139,9 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
 /// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
 std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
                                 std::int64_t elsewhere) {
-  StageMemory memory =
-      stages_.memory(info(stage), spec(stage), samples, strategy_->micro_batches, recompute);
+  const bool parted = strategy_->schedule == Schedule::kZeroBubble;
+  StageMemory memory = stages_.memory(info(stage), spec(stage),
+                                      {kNone, samples, recompute, parted}, strategy_->micro_batches);
   const Unsummed& unsummed = unsummed_[at(stage)];
   memory.optimizer -= elsewhere;  // with the sums of gradients
   memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;

@@ -25,8 +25,10 @@ namespace agpcs {
 /// The seconds of one micro-batch on a stage.
 struct StageSeconds {
   double forward = 0, backward = 0;
-  /// By `StageInfo::firsts`: seconds from the start of backward until that operator's gradients are
-  /// ready.
+  double weight = 0;  ///< of a parted backward pass; `backward` is then the input pass
+  double sum() const { return forward + backward + weight; }
+  /// By `StageInfo::firsts`: seconds from the start of backward, or of the weight pass, until that
+  /// operator's gradients are ready.
   std::vector<double> gradients;
 };
 
@@ -36,6 +38,7 @@ struct ReplicaKey {
   int kind = kNone;
   std::int64_t samples = 0;
   Recomputation recompute;
+  bool parted = false;  ///< the backward pass is parted
   friend auto operator<=>(const ReplicaKey&, const ReplicaKey&) = default;
   std::size_t hash() const;
 };
@@ -47,7 +50,7 @@ using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
 
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< all but gradients, micro_batches and segment_ends
+  StageParts parts;  ///< all but gradients, micro_batches, parts_backward and segment_ends
   struct Parameter {
     TensorId id = kNone;
     /// The operators that read it last and first: the backward of the one begins the gradient, that
@@ -138,8 +141,8 @@ class StageTable {
   }
   const StageSeconds& seconds(StageInfo& stage, const ReplicaKey& replica);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
-  StageMemory memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                     std::int64_t micro_batches, const Recomputation& recompute);
+  StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
+                     std::int64_t micro_batches);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.
@@ -150,7 +153,7 @@ class StageTable {
   /// Returns the buckets of `schedule_buckets`, for gradients as the slowest replica's last
   /// backward completes them, and for all-reduces that take what `lines` say. `number` identifies
   /// `lines`.
-  const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec,
+  const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec, bool parted,
                                      const std::vector<CostLine>& lines, std::uint64_t number);
   /// Returns the buckets of the parameters that stages share, sorted by stages: one for each set of
   /// stages and type, or with `bucket_bytes` > 0 several of at most so many bytes. They are
@@ -182,8 +185,8 @@ class StageTable {
   void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
   const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
-  static StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                   const std::vector<std::size_t>& segment_ends);
+  StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
+                            const std::vector<std::size_t>& segment_ends, bool parted) const;
 
   const Problem& problem_;
   StageMemoryModel memory_model_;
@@ -194,6 +197,7 @@ class StageTable {
   std::vector<std::size_t> first_read_;           // by OpId: where those that it reads first begin
   std::vector<Made> made_;                        // by producer
   std::vector<OpId> readers_;                     // of `made_`
+  std::vector<double> weight_parts_;              // by OpId
   const PartitionInfo* last_ = nullptr;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<PartitionInfo>> partitions_;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<StageInfo>> stages_;

@@ -185,14 +185,18 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double between = has_segments ? made : 0;
   const double held = recompute == kWholeStage ? messages : kept + between;
   const auto others = static_cast<double>(most_in_flight(strategy, stage) - 1);
+  // What weight passes need is kept, or a gradient of what is made.
+  const bool parted = strategy.schedule == Schedule::kZeroBubble;
+  const auto put_off =
+      parted ? static_cast<double>(1 + weight_lag(in_flight_by_stage(strategy), stage)) : 0;
   const double pass =
       std::max(made + 2 * received, kept + between + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
   // Where gradients are divided, those that a bucket waits for and those that are summed are apart.
   const bool fills = strategy.stages[stage].state == StateLevel::kGradients;
   const double unsummed = fills ? 2 * sums.gradients : 0;
-  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others + pass +
-         transfers;
+  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others +
+         (kept + made) * put_off + pass + transfers;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {

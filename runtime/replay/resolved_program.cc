@@ -139,7 +139,7 @@ class Resolver {
     const auto& compute = resolved_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
     for (auto it = compute.rbegin(); it != compute.rend(); ++it) {
       ResolvedInstruction& instruction = resolved_.instructions[*it];
-      if (instruction.id.opcode != Opcode::kBackward) continue;
+      if (!makes_gradients(instruction.id.opcode)) continue;
       instruction.last = true;
       return;
     }
@@ -158,7 +158,7 @@ class Resolver {
       ResolvedInstruction& instruction = resolved_.instructions[i];
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
-        if (instruction.id.opcode == Opcode::kBackward) {
+        if (makes_gradients(instruction.id.opcode)) {
           before_backward[instruction.id.micro_batch] = computed;
           turns.emplace(instruction.id.micro_batch, static_cast<int>(turns.size()) + 1);
         }

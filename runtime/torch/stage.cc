@@ -2,6 +2,7 @@
 #include "runtime/torch/stage.h"
 
 #include "ir/base/check.h"
+#include "ir/graph/weight_pass.h"
 #include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
@@ -133,7 +134,12 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
   std::set<TensorId> made, read;
   for (OpId id : ops) {
     const Op& op = graph_->op(id);
-    Step step{id, find_kernel(op.domain, op.type), kNone, Tensors(op.inputs.size()), {}};
+    Step step{id,
+              find_kernel(op.domain, op.type),
+              kNone,
+              put_off_input(*graph_, id) != kNone,
+              Tensors(op.inputs.size()),
+              {}};
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone) continue;
       const Tensor& tensor = graph_->tensor(op.inputs[i]);
@@ -230,7 +236,8 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
               {run.seed, run.first_sample, samples_, step.batch_axis},
               run.labels == nullptr ? nullptr : run.labels->labels_per_sample(step.op),
               run.evaluates,
-              &asked};
+              &asked,
+              step.puts_off ? run.put_off : nullptr};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;
     const auto constant = constants_.find(op.inputs[i]);

@@ -57,6 +57,7 @@ class StageCode {
     PassClock* clock = nullptr;  ///< learns when each operator begins, here and in backward passes
     const LabelCounter* labels = nullptr;  ///< counts for losses that are means over labels
     bool evaluates = false;                ///< without dropout, with running statistics
+    PutOffProducts* put_off = nullptr;     ///< given: takes the weights' gradients that may wait
     OpId* asked_device = nullptr;          ///< set to an operator that asks the device for values
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
@@ -72,6 +73,7 @@ class StageCode {
     OpId op = kNone;
     Kernel kernel = nullptr;
     int batch_axis = kNone;      // batch axis of the first input
+    bool puts_off = false;       // its weight's gradient may wait for a weight pass
     Tensors host;                // constants among the inputs, in host memory
     std::vector<TensorId> dead;  // tensors that are last used here
   };

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,42 @@ TEST(PeakMemory, OfOneDeviceIsWhatAHandCountGives) {
   EXPECT_EQ(
       memory_of(plan, two_layers()),
       "parameters 768 gradients 768 optimizer 0 activations 1024 transfers 0 workspace 1024\n");
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesHoldsWhatWeightPassesNeed) {
+  const Graph graph = two_layers();
+  const std::string strategy = "micro-batches 2 zero-bubble\nstage a/0=8 : *\n";
+  const Plan plan = plan_of(graph, two_hosts(), strategy, 16);
+  // From its input pass to its weight pass, a micro-batch holds a and the gradients of h and y. The
+  // peak is in the input pass of Relu, with the gradient of a besides: 512 + 512 + 128.
+  EXPECT_EQ(
+      memory_of(plan, graph),
+      "parameters 768 gradients 768 optimizer 0 activations 1024 transfers 0 workspace 1152\n");
+  const std::vector<MemoryStep> steps = (*memory_over_step(plan, graph))[0];
+  ASSERT_EQ(steps.size(), 7U);
+  constexpr std::int64_t kStays = 768 + 768 + 512;
+  EXPECT_EQ(steps[0].after, kStays + 512);              // a
+  EXPECT_EQ(steps[1].after, kStays + 512 + 512 + 128);  // a, and the gradients of h and y
+  EXPECT_EQ(steps[2].during,
+            steps[1].after + 8 * 16 * 4);  // and that of w on its way to its bucket
+  EXPECT_EQ(steps[2].after, kStays);
+}
+
+TEST(PeakMemory, LaterStagesHoldNoMoreMicroBatchesThanTheFirst) {
+  const Graph graph = skip_model();
+  const Plan plan = plan_of(graph, two_hosts(),
+                            "micro-batches 8 zero-bubble\nstage a/0=2 : h0..a0\n"
+                            "stage a/1=2 : h1..a1\nstage b/0=2 : h2..a2\nstage b/1=2 : *\n",
+                            16);
+  for (const Program& program : plan.programs) {
+    int held = 0, most = 0;
+    for (const Instruction& instruction : program.instructions) {
+      held += instruction.id.opcode == Opcode::kForward ? 1 : 0;
+      held -= instruction.id.opcode == Opcode::kBackwardWeight ? 1 : 0;
+      most = std::max(most, held);
+    }
+    EXPECT_EQ(most, 4) << "stage " << program.stage;
+  }
 }
 
 TEST(PeakMemory, ShareAndReplicaDecide) {

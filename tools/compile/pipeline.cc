@@ -186,6 +186,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
                                        : !with("gradients") ? StateLevel::kOptimizer
                                                             : StateLevel::kGradients;
   input.problem_options.choose_in_flight = with("schedules");
+  input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
