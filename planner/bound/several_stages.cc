@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/graph/weight_pass.h"
 #include "ir/strategy/plan_graph.h"
 #include "planner/bound/places.h"
 #include "planner/bound/prices.h"
@@ -35,7 +36,8 @@ class SeveralStages {
         costs_(facts.costs),
         places_(bound_places(facts.problem.cluster)),
         crossing_(can_cross(graph_)),
-        rows_(facts.problem, places_, crossing_, most_entries(facts.problem, kManyEntries)) {}
+        rows_(facts.problem, places_, crossing_, most_entries(facts.problem, kManyEntries)),
+        parts_(facts.problem.options.part_backward && has_weight_passes()) {}
 
   /// The work falls with fewer micro-batches. So once it alone is no better than what was found,
   /// more micro-batches are no better either.
@@ -44,6 +46,7 @@ class SeveralStages {
     find_beside();
     set_floors(facts_.largest);
     find_prices();
+    if (parts_) find_ranges();
     const double report = 2 * least_latency(facts_.problem.cluster);
     for (const std::int64_t number : facts_.numbers) {
       set_floors(largest_micro_batch(facts_.batch, number));
@@ -60,6 +63,13 @@ class SeveralStages {
   }
 
  private:
+  bool has_weight_passes() const {
+    for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+      if (weight_part(graph_, op) > 0) return true;
+    }
+    return false;
+  }
+
   /// Sets floors: every sample of every operator is computed on some device. There it takes at
   /// least the least seconds a sample among passes of up to `most` samples, a micro-batch.
   void set_floors(std::int64_t most) {
@@ -92,6 +102,21 @@ class SeveralStages {
       return rows.cost(bound_prices(places_, now), seconds_).load;
     });
     prices_ = bound_prices(places_, std::move(money));
+  }
+
+  /// Sets `ranges_`: what holds of an operator's seconds on every device.
+  void find_ranges() {
+    ranges_.assign(graph_.ops.size(), {1, 0});
+    for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+      OpRange& range = ranges_[at(op)];
+      for (const int kind : facts_.kinds) {
+        const OpRange own = costs_.range(kind, op, facts_.largest);
+        range.forward_part = std::min(range.forward_part, own.forward_part);
+        range.most_seconds = std::max(range.most_seconds, own.most_seconds);
+      }
+    }
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const OpRange& a, const OpRange& b) { return a.forward_part < b.forward_part; });
   }
 
   /// Sets `beside_`: which operators are not in the largest set that is joined by tensors that
@@ -138,7 +163,8 @@ class SeveralStages {
   double with_waiting(double computing, std::int64_t number) const {
     if (facts_.batch % number != 0) return computing;
     const double cheapest = *std::min_element(prices_.device.begin(), prices_.device.end());
-    const double meeting = computing / (1 - cheapest / static_cast<double>(number));
+    const double meeting = parts_ ? with_first_forward(computing, cheapest, number)
+                                  : computing / (1 - cheapest / static_cast<double>(number));
     if (std::none_of(beside_.begin(), beside_.end(), [](bool beside) { return beside; })) {
       return meeting;
     }
@@ -146,6 +172,21 @@ class SeveralStages {
     if (measured) return computing;
     const double alone = (computing - cheapest * most_beside(number)) / (1 - cheapest);
     return std::max(computing, std::min(meeting, alone));
+  }
+
+  /// Does so for samples that meet where backward passes may be parted. Then d may compute weight
+  /// passes to the end, but it still waits for the first forward pass of e. This takes at least
+  /// some part of what e computes of operators whose forward pass has that part, divided by m. What
+  /// e computes of the others is no more than all samples of these on one device, `others`. So d is
+  /// idle for part (T - others - idle time of e) / m, whichever operators are the others.
+  double with_first_forward(double computing, double cheapest, std::int64_t number) const {
+    double best = computing, others = 0;
+    for (const OpRange& range : ranges_) {
+      const double idle = cheapest * range.forward_part / static_cast<double>(number);
+      best = std::max(best, (computing - idle * others) / (1 - idle));
+      others += range.most_seconds * static_cast<double>(number);
+    }
+    return best;
   }
 
   /// Returns the most seconds that a device computes operators beside the joined ones.
@@ -201,8 +242,9 @@ class SeveralStages {
 
   /// Bounds the latency. A sample's rows go forward along a path, operator after operator: those of
   /// a stage run one after another, and a stage waits for the replica that has the row. The
-  /// sample's gradients go back along another path that starts where the first ends. The averages
-  /// of a path's operators over the samples add up, and some sample takes no less than the average.
+  /// sample's gradients go back along another path that starts where the first ends, without weight
+  /// passes where backward passes may be parted. The averages of a path's operators over the
+  /// samples add up, and some sample takes no less than the average.
   double longest_path(std::int64_t samples) const {
     std::vector<double> there(graph_.ops.size()), back(graph_.ops.size());
     double longest = 0;
@@ -217,7 +259,8 @@ class SeveralStages {
         back[at(op)] = std::max(back[at(op)], back[at(tensor.producer)]);
       }
       there[at(op)] += pass(op, samples, &OpSeconds::forward);
-      back[at(op)] += pass(op, samples, &OpSeconds::backward);
+      const double put_off = parts_ ? weight_part(graph_, op) : 0;
+      back[at(op)] += (1 - put_off) * pass(op, samples, &OpSeconds::backward);
       longest = std::max(longest, there[at(op)] + back[at(op)]);
     }
     return longest;
@@ -247,8 +290,10 @@ class SeveralStages {
   const BoundPlaces places_;
   const std::vector<bool> crossing_;
   const RowSweep rows_;
+  const bool parts_;          // backward passes may be parted, and there is something to put off
   std::vector<bool> beside_;  // by operator
   BoundPrices prices_;
+  std::vector<OpRange> ranges_;  // by operator, the least part first; empty: none are parted
   std::vector<OpFloor> floors_;  // by operator, then place
   std::vector<double> seconds_;  // of all samples, by operator, then place
 };
