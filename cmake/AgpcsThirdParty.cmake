@@ -12,6 +12,7 @@
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
 #   pugixml::pugixml                                      tools/cluster
+#   Tcmalloc::Tcmalloc                                    tools/run, tools/profile: the programs, not their libraries
 #   nlohmann_json::nlohmann_json                          tools/common: the others include its tools/common/json.h
 include_guard(GLOBAL)
 
@@ -75,6 +76,10 @@ else()
   agpcs_find_feature(GLOO Gloo)
 endif()
 agpcs_find_feature(CUDA CUDAToolkit NCCL)
+# A sanitizer brings an allocator of its own.
+if(AGPCS_BUILD_COMPILER AND AGPCS_HAS_TORCH AND NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
+  agpcs_find_feature(TCMALLOC Tcmalloc)
+endif()
 
 if(AGPCS_BUILD_TESTS)
   find_package(GTest QUIET)

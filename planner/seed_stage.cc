@@ -12,6 +12,7 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@ namespace agpcs {
 namespace {
 
 constexpr int kBaselines = 2;
+constexpr double kAnySeconds = std::numeric_limits<double>::infinity();
 
 Result<std::vector<std::unique_ptr<Seeder>>> chosen_seeders(const PlanOptions& options) {
   std::vector<std::unique_ptr<Seeder>> result;
@@ -66,7 +68,7 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
       AGPCS_RETURN_IF_ERROR(
           verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));
     }
-    Score score = evaluator.evaluate(strategy);
+    Score score = evaluator.evaluate_up_to(strategy, kAnySeconds);
     if (score.fits() && !as_it_is) keep_more(problem, evaluator, strategy, score);
     if (score.fits()) {
       ++attempt.feasible;

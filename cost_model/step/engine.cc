@@ -19,16 +19,21 @@ StepEngine::StepEngine(const Cluster& cluster)
   }
 }
 
-bool StepEngine::run(const FlatStep& step, StepDetail detail) {
-  reset(step, detail);
+bool StepEngine::run(const FlatStep& step, StepDetail detail, double most) {
+  reset(step, detail, most);
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     for (const int index : step.ranks[at(rank)].program->starts) ready_.push_back({rank, index});
   }
   begin_ready();
-  while (!events_.empty() || !flow_ends_.empty()) {
+  while (!late_ && (!events_.empty() || !flow_ends_.empty())) {
     now_ = next_is_flow_end() ? flow_ends_.top().time : events_.top().time;
     while (handle_next()) begin_ready();
     settle();
+  }
+  if (late_) {
+    events_.clear();
+    network_.clear();  // while its flows are there
+    return true;
   }
   if (!all_done()) return false;
   if (detail.timeline) sort_timeline();
@@ -60,9 +65,11 @@ bool StepEngine::handle_next() {
   return true;
 }
 
-void StepEngine::reset(const FlatStep& step, StepDetail detail) {
+void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   step_ = &step;
   detail_ = detail;
+  most_ = most;
+  late_ = false;
   now_ = 0;
   network_.clear();
   flow_ends_.clear();
@@ -85,6 +92,21 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail) {
   run_.ranks.assign(ranks_.size(), {});
   run_.link_bytes.assign(detail.bytes ? cluster_.links.size() : 0, 0);
   run_.timeline.clear();
+  if (most_ < kAll) count_left();
+}
+
+/// Counts the seconds that each rank computes, and what surely follows.
+void StepEngine::count_left() {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const FlatRank& rank = step_->ranks[r];
+    const FlatTimes& times = step_->times[at(rank.times)];
+    ranks_[r].left = step_->tails.empty() ? times.update : step_->tails[at(rank.times)];
+    for (const PrecedenceGraph::Instruction& instruction : rank.program->instructions) {
+      if (instruction.stream != StreamKind::kCompute) continue;
+      if (instruction.id.opcode == Opcode::kUpdate) continue;
+      ranks_[r].left += seconds_of(times, instruction.id);
+    }
+  }
 }
 
 bool StepEngine::all_done() const {
@@ -186,23 +208,39 @@ void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds
   }
 }
 
+double StepEngine::seconds_of(const FlatTimes& times, const InstructionId& id) const {
+  const bool smaller = id.micro_batch >= step_->smaller_from;
+  return id.opcode == Opcode::kForward          ? (smaller ? times.smaller_forward : times.forward)
+         : goes_back(id.opcode)                 ? (smaller ? times.smaller_backward : times.backward)
+         : id.opcode == Opcode::kBackwardWeight ? (smaller ? times.smaller_weight : times.weight)
+                                                : times.update;
+}
+
+/// Notes that the rank begins a pass of `lead + seconds`: the step cannot end before the rank has
+/// done all that is left for it, and what surely follows.
+void StepEngine::expect_end(int rank, double lead, double seconds) {
+  constexpr double kRounding = 1 + 1e-9;
+  double& left = ranks_[at(rank)].left;
+  const double end = now_ + lead + left;
+  left -= seconds;
+  if (end <= most_ * kRounding) return;
+  late_ = true;
+  run_.seconds = std::max(run_.seconds, end);
+}
+
 void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index) {
   const FlatRank& spec = step_->ranks[at(rank)];
   const FlatTimes& times = step_->times[at(spec.times)];
   const Effects& effects = effects_[at(spec.device)];
   const Opcode opcode = instruction.id.opcode;
-  const bool smaller = instruction.id.micro_batch >= step_->smaller_from;
-  const double seconds =
-      opcode == Opcode::kForward          ? (smaller ? times.smaller_forward : times.forward)
-      : goes_back(opcode)                 ? (smaller ? times.smaller_backward : times.backward)
-      : opcode == Opcode::kBackwardWeight ? (smaller ? times.smaller_weight : times.weight)
-                                          : times.update;
+  const double seconds = seconds_of(times, instruction.id);
   set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
   const double lead = state.owed + (state.begun ? 0 : times.begin);
   run_.ranks[at(rank)].compute_seconds -= state.owed;
   state.owed = 0;
   state.begun = true;
+  if (most_ < kAll && opcode != Opcode::kUpdate) expect_end(rank, lead, seconds);
   state.retimed = effects.slowdown > 0 || instruction.waits_within;
   if (state.retimed) {
     compute_slowed(rank, instruction, index, lead, seconds);

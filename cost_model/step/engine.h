@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace agpcs {
@@ -50,9 +51,14 @@ class StepEngine {
  public:
   explicit StepEngine(const Cluster& cluster);
 
+  static constexpr double kAll = std::numeric_limits<double>::infinity();
+
   /// Runs a step. Returns false when instructions wait for each other or for one that never comes.
+  /// It ends early, which `ended_early` tells, once it is sure that the step takes more than `most`
+  /// seconds: `result().seconds` is then a bound above `most`, and the other figures say nothing.
   /// Cost: O(events x log events), plus bandwidth sharing among the flows that meet.
-  bool run(const FlatStep& step, StepDetail detail = {});
+  bool run(const FlatStep& step, StepDetail detail = {}, double most = kAll);
+  bool ended_early() const { return late_; }
   /// Returns the result of the last run.
   const StepRun& result() const { return run_; }
   StepRun& result() { return run_; }
@@ -74,6 +80,7 @@ class StepEngine {
     int moving = 0;        // number of the rank's transfers and collectives in progress
     double since = 0;      // when `computing` or `moving` last changed
     double owed = 0;       // seconds that messages add to the next computation
+    double left = 0;       // seconds of passes that have not begun, and after; only with `most_`
     bool retimed = false;  // what it computes is in computations_
     int waits_for = -1;    // the sum for which its backward pass waits within; -1: none
     double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
@@ -101,7 +108,8 @@ class StepEngine {
     int rank, index;
   };
 
-  void reset(const FlatStep& step, StepDetail detail);
+  void reset(const FlatStep& step, StepDetail detail, double most);
+  void count_left();
   bool all_done() const;
   void push(double time, EventKind kind, int rank, int index, int version = 0);
   static std::uint64_t order_of(EventKind kind, int rank, int index);
@@ -115,6 +123,8 @@ class StepEngine {
   void begin(int rank, int index);
   void finish(int rank, int index);
 
+  double seconds_of(const FlatTimes& times, const InstructionId& id) const;
+  void expect_end(int rank, double lead, double seconds);
   void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index);
   void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                       double lead, double seconds);
@@ -150,6 +160,8 @@ class StepEngine {
   const Cluster& cluster_;
   const FlatStep* step_ = nullptr;
   StepDetail detail_;
+  double most_ = kAll;  // seconds that count
+  bool late_ = false;   // the step takes more
   Network network_;
   std::vector<Effects> effects_;  // by device
   std::vector<int> rank_of_;      // by device

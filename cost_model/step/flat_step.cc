@@ -15,6 +15,7 @@ void FlatStep::clear() {
   times.clear();
   gradients.clear();
   larger_gradients.clear();
+  tails.clear();
   channels.clear();
   collectives.clear();
   group_of_bucket.clear();

@@ -48,6 +48,8 @@ struct FlatStep {
   std::vector<double> gradients;
   std::vector<double> larger_gradients;  ///< those of a larger micro-batch; may be left out where
                                          ///< no sum is of a single micro-batch
+  std::vector<double> tails;  ///< by times: seconds that the step surely takes after the last pass
+                              ///< of a rank, if that takes no longer than alone; may be left out
   std::vector<FlatChannel> channels;
   /// By bucket: all-reduce or reduce-scatter; then the report and the norm; then by bucket:
   /// all-gather, which may be left out where no bucket is sharded.

@@ -12,6 +12,7 @@
 #include "planner/evaluate/evaluator_replicas.h"
 #include "planner/evaluate/evaluator_stages.h"
 #include "planner/evaluate/step_folder.h"
+#include "planner/evaluate/step_tails.h"
 
 #include <algorithm>
 #include <optional>
@@ -33,20 +34,22 @@ class Evaluator::Impl {
   }
 
   Score evaluate(const Strategy& strategy) {
-    run(strategy, [](int) { return true; });
-    Score score;
-    score.step_seconds = engine_.result().seconds;
-    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
-      const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
-      score.exposed_communication += run.exposed_communication;
-    }
+    Score score = score_of_step(strategy, StepEngine::kAll);
     score.lacking = divides_ ? replicas_.most_lacking() : lacking(strategy);
     return score;
   }
 
+  Score evaluate_up_to(const Strategy& strategy, double most) {
+    const std::int64_t lacking = this->lacking(strategy);
+    Score score;
+    if (lacking <= 0) score = score_of_step(strategy, most);
+    score.lacking = lacking;
+    score.whole = score.whole && lacking <= 0;
+    return score;
+  }
+
   double seconds_without_sums(const Strategy& strategy, int stage) {
-    run(strategy, [stage](int other) { return stage != kEveryStage && stage != other; });
-    return engine_.result().seconds;
+    return run(strategy, [stage](int other) { return stage != kEveryStage && stage != other; });
   }
 
   std::int64_t lacking(const Strategy& strategy) {
@@ -73,9 +76,24 @@ class Evaluator::Impl {
   }
 
  private:
-  /// Runs the step. The all-reduces of a stage take time if `takes_time(stage)`.
+  /// Returns the score without memory.
+  Score score_of_step(const Strategy& strategy, double most) {
+    Score score;
+    score.step_seconds = run(
+        strategy, [](int) { return true; }, most);
+    score.whole = score.step_seconds <= most;
+    if (!score.whole) return score;
+    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
+      const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
+      score.exposed_communication += run.exposed_communication;
+    }
+    return score;
+  }
+
+  /// Runs the step and returns its seconds; if they are more than `most`, it may return fewer that
+  /// are more than `most`, too. The all-reduces of a stage take time if `takes_time(stage)`.
   template <typename F>
-  void run(const Strategy& strategy, F takes_time) {
+  double run(const Strategy& strategy, F takes_time, double most = StepEngine::kAll) {
     load(strategy);
     step_.clear();
     step_.micro_batches = static_cast<int>(strategy.micro_batches);
@@ -83,11 +101,17 @@ class Evaluator::Impl {
     add_times();
     const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
+    add_collectives(takes_time);
+    if (most < StepEngine::kAll) {
+      const double least = add_tails(problem_.cluster, *partition_, replicas_.equals(),
+                                     buckets_.all(), parted(), step_);
+      if (least > most * (1 + 1e-9)) return least;
+    }
     add_channels(false);
     if (larger != 0) add_channels(true);
-    add_collectives(takes_time);
-    const bool finished = engine_.run(folder_.fold(step_));
+    const bool finished = engine_.run(folder_.fold(step_), {}, most);
     AGPCS_CHECK(finished, "the programs of codegen wait for each other");
+    return engine_.result().seconds;
   }
 
   const StageSpec& spec(int stage) const { return strategy_->stages[at(stage)]; }
@@ -332,6 +356,9 @@ Evaluator::Evaluator(Evaluator&&) noexcept = default;
 Evaluator& Evaluator::operator=(Evaluator&&) noexcept = default;
 
 Score Evaluator::evaluate(const Strategy& strategy) { return impl_->evaluate(strategy); }
+Score Evaluator::evaluate_up_to(const Strategy& strategy, double most) {
+  return impl_->evaluate_up_to(strategy, most);
+}
 std::int64_t Evaluator::lacking(const Strategy& strategy) { return impl_->lacking(strategy); }
 double Evaluator::seconds_without_sums(const Strategy& strategy, int stage) {
   return impl_->seconds_without_sums(strategy, stage);

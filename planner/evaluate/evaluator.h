@@ -14,6 +14,7 @@ struct Score {
   double step_seconds = 0;
   double exposed_communication = 0;  ///< sum over ranks, in rank order
   std::int64_t lacking = 0;          ///< bytes on the device that lacks most; at most 0 if it fits
+  bool whole = true;  ///< false: the step takes at least `step_seconds`, and nothing more is known
   bool fits() const { return lacking <= 0; }
 };
 
@@ -35,6 +36,9 @@ class Evaluator {
   /// `bucket_bytes`, as `group_gradients` does. Cost: O(operators) with a small constant, and
   /// O(instructions of all ranks x log of those that run at a time).
   Score evaluate(const Strategy& strategy);
+  /// The same, but where the step takes more than `most` seconds, or memory lacks, it may find that
+  /// out in less time: the score is then not whole, with more than `most` seconds if it fits.
+  Score evaluate_up_to(const Strategy& strategy, double most);
   /// Returns the seconds of the step if the all-reduces of `stage`, or of every stage
   /// (kEveryStage), took no time: however they are made, the step hardly gets shorter. Those of
   /// buckets that stages share take their time. Same needs and cost.

@@ -26,20 +26,24 @@ class KnownScores {
     of_search_ = 0;
     ++search_;
   }
-  /// Returns the score of `strategy`, which is `evaluate()` if it is not known.
-  template <typename F>
-  Score find(const Strategy& strategy, F evaluate) {
+  /// Returns the score of `strategy`, which is `evaluate()` if none is known that `suffices`.
+  template <typename G, typename F>
+  Score find(const Strategy& strategy, G suffices, F evaluate) {
     const std::uint64_t hash = hash_of_strategy(strategy);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (Known* const known = look_up(hash, strategy)) return note(*known).score;
+      Known* const known = look_up(hash, strategy);
+      if (known != nullptr && suffices(known->score)) return note(*known).score;
     }
     const Score score = evaluate();
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (look_up(hash, strategy) == nullptr) {
+    Known* known = look_up(hash, strategy);
+    if (known == nullptr) {
       remembered_ += size_of(strategy);
-      note(known_.emplace(hash, Known{strategy, score})->second);
+      known = &known_.emplace(hash, Known{strategy, score})->second;
     }
+    if (!known->score.whole) known->score = score;
+    note(*known);
     return score;
   }
   /// Returns whether this search asked for the score of `strategy`.

@@ -232,6 +232,7 @@ void StepFolder::build(const FlatStep& step) {
   step_.times = step.times;
   step_.gradients = step.gradients;
   step_.larger_gradients = step.larger_gradients;
+  step_.tails = step.tails;
   step_.group_of_bucket = step.group_of_bucket;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);

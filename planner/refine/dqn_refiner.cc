@@ -133,6 +133,7 @@ class DqnSearch {
       if (count == 0) return false;
       const std::span<const Move> some(moves.data() + first, count);
       outcomes_.resize(count);
+      point_.look_at(point_.outcome().cost);
       point_.evaluate(some, outcomes_);
       const auto best =
           std::min_element(outcomes_.begin(), outcomes_.end(),
@@ -191,6 +192,7 @@ class DqnSearch {
     if (moves.empty()) return;
     const Move move = moves[rng_.below(moves.size())];
     Outcome outcome;
+    point_.look_at(point_.outcome().cost < kBroken ? kBroken : kAnyCost);
     point_.evaluate({&move, 1}, {&outcome, 1});
     budget_.spend(1, std::min(best_, outcome.cost));
     if (outcome.cost >= kBroken && point_.outcome().cost < kBroken) return;
@@ -217,12 +219,14 @@ class DqnSearch {
     const double u = rng_.uniform();
     const auto rank = static_cast<std::size_t>(u * u * static_cast<double>(moves.size()));
     const Move move = moves[std::min(rank, moves.size() - 1)];
-    Outcome outcome;
-    point_.evaluate({&move, 1}, {&outcome, 1});
-    budget_.spend(1, std::min(best_, outcome.cost));
     const double here = point_.outcome().cost;
     const double most = here * (1 + threshold * rng_.uniform());
-    if (outcome.cost > (here < kBroken ? most : here)) return true;  // what is broken must mend
+    const double taken = here < kBroken ? most : here;  // what is broken must mend
+    Outcome outcome;
+    point_.look_at(taken);
+    point_.evaluate({&move, 1}, {&outcome, 1});
+    budget_.spend(1, std::min(best_, outcome.cost));
+    if (outcome.cost > taken) return true;
     point_.take(move);
     note();
     return true;

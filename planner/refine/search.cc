@@ -17,7 +17,6 @@
 #include <deque>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -87,10 +86,15 @@ class StrategyPoint : public StrategySearch {
   void take(const Move& move) override {
     const auto found = std::find_if(tried_.begin(), tried_.end(),
                                     [&](const Tried& tried) { return tried.move == move; });
-    Place place = found != tried_.end() ? std::move(found->place)
-                                        : (grouped(), after(*workers_.front(), move));
-    stand_at(std::move(place));
+    if (found != tried_.end() && found->place.score.whole) {
+      stand_at(std::move(found->place));
+      return;
+    }
+    look_at(kAnyCost);  // where the search stands, all is known
+    grouped();
+    stand_at(after(*workers_.front(), move));
   }
+  void look_at(double most) override { looks_at_ = most; }
 
   void keep() override { kept_ = here_; }
   void go_back() override { stand_at(kept_); }
@@ -133,16 +137,25 @@ class StrategyPoint : public StrategySearch {
     std::size_t ranks = 0;
     for (const StageSpec& spec : strategy.stages) ranks += spec.devices.size();
     const Score& score = place.score;
-    place.outcome.cost = score.step_seconds / reference_;
+    place.outcome.cost = cost_of(score);
     place.outcome.communication =
         score.exposed_communication / static_cast<double>(ranks) / reference_;
-    if (!score.fits()) {
-      const double lacking = static_cast<double>(score.lacking) / fixed_.least_memory;
-      place.outcome.cost = kBroken * (1 + lacking) + std::min(place.outcome.cost, 1e3);
-    }
     place.strategy = std::move(strategy);
     return place;
   }
+
+  void go_to(Strategy strategy) {
+    look_at(kAnyCost);
+    stand_at(place_of(worker(), std::move(strategy)));
+  }
+  double cost_of(const Score& score) const {
+    const double seconds = score.step_seconds / reference_;
+    if (score.fits()) return seconds;
+    const double lacking = static_cast<double>(score.lacking) / fixed_.least_memory;
+    return kBroken * (1 + lacking) + std::min(seconds, 1e3);
+  }
+  /// Returns whether as much is known of what costs `cost` as is looked at.
+  bool suffices(const Score& score, double cost) const { return score.whole || cost > looks_at_; }
 
   void stand_at(Place place) {
     here_ = std::move(place);
@@ -215,6 +228,7 @@ class StrategyPoint : public StrategySearch {
   const Problem& problem_;
   double reference_;
   WorkerPool pool_;
+  double looks_at_ = kAnyCost;  // the most that a move may cost for its cost to matter
 
  private:
   /// Calls `f(worker, i)` for i < count. A worker that is done takes the next i.
@@ -266,7 +280,7 @@ class ImaginingSearch final : public StrategyPoint {
   void begin(Strategy start, const RoughFit& fit, double off) {
     fit_ = fit;
     off_ = off;
-    looks_at_ = std::numeric_limits<double>::infinity();
+    look_at(kAnyCost);
     start.buckets.clear();
     forget_guesses();
     start_ = place_of(worker(), std::move(start));
@@ -275,7 +289,6 @@ class ImaginingSearch final : public StrategyPoint {
   }
 
   void go_to_start(int /*start*/) override { stand_at(start_); }
-  void look_at(double most) override { looks_at_ = most; }
 
   /// A walk proposes most moves from a place several times. What is known of them suffices, as a
   /// move that costs more than the search looks at is not taken.
@@ -314,8 +327,6 @@ class ImaginingSearch final : public StrategyPoint {
 
   RoughFit fit_;
   double off_ = 0;
-  // Memory is counted if the strategy costs no more than this.
-  double looks_at_ = std::numeric_limits<double>::infinity();
   Place start_;
 };
 
@@ -364,6 +375,9 @@ class SimulatingSearch : public StrategyPoint {
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
     scores_.forget_if_many();
     std::map<int, Judged>& judged = known().judged;
+    std::erase_if(judged, [&](const auto& move) {
+      return !suffices(move.second.score, move.second.outcome.cost);
+    });
     const std::vector<Move> others = moves_not_in(judged, moves);
     std::vector<Outcome> of_others(others.size());
     StrategyPoint::evaluate(others, of_others);
@@ -373,15 +387,15 @@ class SimulatingSearch : public StrategyPoint {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const auto& [rough, score, outcome] = judged.at(listed(moves[i]).number);
       outcomes[i] = outcome;
-      if (score.fits()) fit_.add(rough, score.step_seconds);
+      if (score.fits() && score.whole) fit_.add(rough, score.step_seconds);
     }
   }
 
   int starts() const override { return static_cast<int>(starts_.size()); }
-  void go_to_start(int start) override { stand_at(place_of(worker(), starts_[at(start)])); }
+  void go_to_start(int start) override { go_to(starts_[at(start)]); }
 
   int begin_walk() override {
-    if (problem_.cluster.device_count() > kMostDevices) return -1;
+    if (!may_walk()) return -1;
     if (walked_) begun_.clear();
     walked_ = false;
     fit_.solve();
@@ -410,7 +424,7 @@ class SimulatingSearch : public StrategyPoint {
   bool go_to_end_of(int walk) override {
     AGPCS_CHECK(walked_, "went to the end of a walk that was never walked");
     const bool known = scores_.has(begun_[at(walk)].strategy);
-    stand_at(place_of(worker(), begun_[at(walk)].strategy));
+    go_to(begun_[at(walk)].strategy);
     return known;
   }
 
@@ -424,14 +438,25 @@ class SimulatingSearch : public StrategyPoint {
     return others;
   }
 
+  /// Walks learn from the steps of all moves that were evaluated, so those are run to their end.
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
-    return scores_.find(strategy, [&] { return worker.evaluator.evaluate(strategy); });
+    const auto enough = [&](const Score& score) { return suffices(score, cost_of(score)); };
+    return scores_.find(strategy, enough, [&] {
+      if (looks_at_ < kAnyCost) {
+        const double most = may_walk() ? kAnyCost : looks_at_ * reference_;
+        const Score score = worker.evaluator.evaluate_up_to(strategy, most);
+        if (enough(score)) return score;
+      }
+      return worker.evaluator.evaluate(strategy);
+    });
   }
 
   Strategy with_buckets(Strategy strategy) override {
     if (!strategy.buckets.empty()) return strategy;
     return worker().evaluator.grouped(std::move(strategy));
   }
+
+  bool may_walk() const { return problem_.cluster.device_count() <= kMostDevices; }
 
   /// Where a walk begins, then where it ended.
   struct Walk {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Outcome {
   double communication = 0;  ///< of Formula 2, in the same unit as `cost`
 };
 inline constexpr double kBroken = 1e6;
+inline constexpr double kAnyCost = std::numeric_limits<double>::infinity();
 
 /// The number of features by which a move's value is judged: numbers of order 1 that mean the same
 /// in every problem.
@@ -71,8 +73,8 @@ class SearchPoint {
   /// does not change the result. `imagined` stands where the walk begins. It guesses outcomes by
   /// formula, in the same unit, so that nothing of it is an evaluation.
   virtual void walk(const std::function<void(SearchPoint& imagined, int walk)>& /*walk*/) {}
-  /// For an imagined point: it need not check the constraints of a solution that costs more than
-  /// `most`, because that takes longer than the formula.
+  /// From now on it does not matter how much more than `most` a move costs, if it does. To find out
+  /// that much may take less time.
   virtual void look_at(double /*most*/) {}
   /// Goes to where a walk ended, which is an evaluation. Returns whether it was evaluated before.
   /// Needs: the walk was among the last ones.

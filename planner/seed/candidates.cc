@@ -90,14 +90,15 @@ namespace {
 /// Judges candidates in order of their rough seconds; long ones come last.
 class Thinner {
  public:
-  Thinner(RoughModel& model, std::vector<Candidate> candidates, std::size_t most, Relief relief)
+  Thinner(RoughModel& model, Evaluator& evaluator, std::vector<Candidate> candidates,
+          std::size_t most, Relief relief)
       : model_(model),
+        evaluator_(evaluator),
         problem_(model.problem()),
         candidates_(std::move(candidates)),
         most_(most),
         relief_(relief),
-        timers_(problem_),
-        evaluator_(problem_) {
+        timers_(problem_) {
     for (std::size_t i = 0; i < candidates_.size(); ++i) add(i, candidates_[i].rough_seconds);
   }
 
@@ -159,12 +160,12 @@ class Thinner {
   static constexpr std::int64_t kFewPasses = 10'000;
 
   RoughModel& model_;
+  Evaluator& evaluator_;
   const Problem& problem_;
   std::vector<Candidate> candidates_;
   std::size_t most_;
   Relief relief_;
   StageTimers timers_;
-  Evaluator evaluator_;
   std::set<std::tuple<bool, double, std::size_t>> waiting_;
   std::vector<Strategy> kept_;
   Strategy nearest_;
@@ -175,9 +176,10 @@ class Thinner {
 
 }  // namespace
 
-Result<std::vector<Strategy>> thin_out(RoughModel& model, std::vector<Candidate> candidates,
-                                       std::size_t most, Relief relief) {
-  return Thinner(model, std::move(candidates), most, relief).run();
+Result<std::vector<Strategy>> thin_out(RoughModel& model, Evaluator& evaluator,
+                                       std::vector<Candidate> candidates, std::size_t most,
+                                       Relief relief) {
+  return Thinner(model, evaluator, std::move(candidates), most, relief).run();
 }
 
 }  // namespace agpcs

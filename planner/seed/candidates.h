@@ -55,7 +55,8 @@ enum class Relief : std::uint8_t { kNever, kFitMemory };
 /// they become. If none suffices, returns the one that lacks least, with fewer micro-batches in
 /// flight if that makes it fit. Ties go to the earlier candidate. Plans with very many
 /// micro-batches over very many stages are considered only if no other fits.
-Result<std::vector<Strategy>> thin_out(RoughModel& model, std::vector<Candidate> candidates,
-                                       std::size_t most, Relief relief = Relief::kFitMemory);
+Result<std::vector<Strategy>> thin_out(RoughModel& model, Evaluator& evaluator,
+                                       std::vector<Candidate> candidates, std::size_t most,
+                                       Relief relief = Relief::kFitMemory);
 
 }  // namespace agpcs

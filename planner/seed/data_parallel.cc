@@ -87,13 +87,16 @@ std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evalu
     return fits ? count >= plain.micro_batches : count > plain.micro_batches;
   });
   if (counts.empty()) return std::nullopt;
-  const std::size_t first = first_enough(counts, [&](std::int64_t count) {
+  std::optional<Strategy> helped;  // with the fewest micro-batches that fit
+  const auto fits_with = [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
-    return fit_memory(problem, evaluator, strategy, most_divided);
-  });
-  Strategy strategy = one_stage(problem, counts[first], make);
-  if (!fit_memory(problem, evaluator, strategy, most_divided)) return std::nullopt;
-  return strategy;
+    if (!fit_memory(problem, evaluator, strategy, most_divided)) return false;
+    helped = std::move(strategy);
+    return true;
+  };
+  const std::size_t first = first_enough(counts, fits_with);
+  if (!helped) fits_with(counts[first]);
+  return helped;
 }
 
 class DataParallelSeeder : public Seeder {
@@ -125,7 +128,7 @@ class DataParallelSeeder : public Seeder {
       if (filled && filled->stages[0].state == StateLevel::kGradients) add(*std::move(filled));
       if (whole) add(*std::move(whole));
     }
-    return thin_out(model, std::move(candidates), kDataParallelKept);
+    return thin_out(model, evaluator, std::move(candidates), kDataParallelKept);
   }
 };
 

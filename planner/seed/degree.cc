@@ -63,7 +63,8 @@ class DegreeSeeder : public Seeder {
     std::erase_if(candidates, [](const Candidate& candidate) {
       return candidate.strategy.schedule != Schedule::k1F1B;
     });
-    return thin_out(model, std::move(candidates), 4, Relief::kNever);
+    Evaluator evaluator(problem);
+    return thin_out(model, evaluator, std::move(candidates), 4, Relief::kNever);
   }
 };
 

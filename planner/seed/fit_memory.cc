@@ -77,12 +77,14 @@ bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strateg
 class StageFitter {
  public:
   StageFitter(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage,
-              std::vector<OpId> ops, std::span<const StateLevel> levels)
+              std::vector<OpId> ops, std::span<const StateLevel> levels,
+              SampleMoves move = SampleMoves::kYes)
       : problem_(problem),
         evaluator_(evaluator),
         strategy_(strategy),
         stage_(stage),
         levels_(levels),
+        move_(move),
         ops_(std::move(ops)),
         timer_(problem, ops_) {
     for (const std::int64_t share : spec().shares) samples_ += share;
@@ -252,6 +254,7 @@ class StageFitter {
       enough = enough && spec().shares[i] <= most.back();
     }
     if (enough && !anew) return spec();
+    if (move_ == SampleMoves::kNo) return std::nullopt;
     return balanced_stage_within(problem_, timer_, spec().devices, samples_, most);
   }
 
@@ -269,6 +272,7 @@ class StageFitter {
   Strategy strategy_;
   int stage_;
   std::span<const StateLevel> levels_;
+  SampleMoves move_;
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
   StageTimer timer_;
@@ -277,13 +281,15 @@ class StageFitter {
 /// Returns the strategy with help for each stage that lacks memory, which may divide what one of
 /// `levels` says; nothing if a stage cannot be helped.
 std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
-                               const Strategy& strategy, std::span<const StateLevel> levels) {
+                               const Strategy& strategy, std::span<const StateLevel> levels,
+                               SampleMoves move) {
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
   for (int stage = 0; stage < stages; ++stage) {
     if (!lacks(problem, evaluator, strategy, stage)) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels);
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels,
+                       move);
     std::optional<StageSpec> spec = fitter.run();
     if (!spec) return std::nullopt;
     fitted.stages[at(stage)] = *std::move(spec);
@@ -305,11 +311,11 @@ Strategy with_whole_passes(Strategy strategy) {
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-                StateLevel most_divided) {
+                StateLevel most_divided, SampleMoves move) {
   const Strategy whole = with_whole_passes(strategy);
   bool divided = false;
   const auto fits_with = [&](std::span<const StateLevel> levels) {
-    std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels);
+    std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move);
     divided = fitted && divides(*fitted);
     // A stage left with a single device has other programs, so the whole strategy is judged again.
     if (!fitted || evaluator.lacking(*fitted) > 0) return false;
@@ -354,7 +360,7 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
     if (const auto kept = fitter.keeping_more()) more.stages[at(stage)].recompute = *kept;
   }
   if (more == strategy) return;
-  const Score own = evaluator.evaluate(more);
+  const Score own = evaluator.evaluate_up_to(more, score.step_seconds);
   if (!own.fits() || own.step_seconds >= score.step_seconds) return;
   strategy = std::move(more);
   score = own;

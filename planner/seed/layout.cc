@@ -10,6 +10,7 @@
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
 #include "planner/seed/candidates.h"
+#include "planner/seed/fit_memory.h"
 
 #include <fmt/format.h>
 
@@ -269,29 +270,53 @@ class LayoutSeeder : public Seeder {
   std::string_view name() const override { return "layout"; }
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
-    std::vector<Strategy> strategies;
     const int stages = static_cast<int>(layout_.stages.size());
-    if (problem.blocks.size() < stages) return strategies;
+    if (problem.blocks.size() < stages) return std::vector<Strategy>();
     const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
-    const std::vector<std::int64_t> counts = pipeline ? micro_batch_counts(problem, stages)
-                                                      : micro_batch_numbers(problem.training.batch);
+    return pipeline ? for_all(problem, micro_batch_counts(problem, stages))
+                    : for_fewest(problem, micro_batch_numbers(problem.training.batch));
+  }
+
+ private:
+  std::vector<Strategy> for_all(const Problem& problem,
+                                const std::vector<std::int64_t>& counts) const {
     Evaluator evaluator(problem);
     RoughModel model(problem);
+    std::vector<Strategy> strategies;
     for (const std::int64_t count : counts) {
       std::optional<Strategy> strategy = with(model, count);
       if (!strategy) continue;
-      // Without a pipeline, more micro-batches than memory asks for only add launches.
-      if (!pipeline) {
-        const bool enough = evaluator.lacking(*strategy) <= 0;
-        strategies.clear();
-        if (enough) return std::vector<Strategy>{std::move(*strategy)};
+      if (evaluator.lacking(*strategy) > 0) {
+        strategies.push_back(helped(problem, evaluator, *strategy));
       }
-      strategies.push_back(std::move(*strategy));
+      strategies.push_back(*std::move(strategy));
     }
     return strategies;
   }
 
- private:
+  /// Without a pipeline, more micro-batches than memory asks for only add launches. Returns the
+  /// strategies that fit with the fewest, with help and without, or else one that nearly does.
+  std::vector<Strategy> for_fewest(const Problem& problem,
+                                   const std::vector<std::int64_t>& counts) const {
+    Evaluator evaluator(problem);
+    RoughModel model(problem);
+    std::vector<Strategy> strategies;
+    std::optional<Strategy> nearest;
+    for (const std::int64_t count : counts) {
+      std::optional<Strategy> strategy = with(model, count);
+      if (!strategy) continue;
+      if (evaluator.lacking(*strategy) <= 0) {
+        strategies.push_back(*std::move(strategy));
+        break;
+      }
+      if (!strategies.empty()) continue;
+      nearest = helped(problem, evaluator, *strategy);
+      if (evaluator.lacking(*nearest) <= 0) strategies.push_back(*nearest);
+    }
+    if (strategies.empty() && nearest) strategies.push_back(*std::move(nearest));
+    return strategies;
+  }
+
   /// Returns nothing if a stage has more devices than a micro-batch has samples, or more
   /// micro-batches in flight than there are.
   std::optional<Strategy> with(RoughModel& model, std::int64_t micro_batches) const {
@@ -308,6 +333,30 @@ class LayoutSeeder : public Seeder {
     Strategy strategy = std::move(pipelines(model, partition, {micro_batches}).front().strategy);
     if (!give_shares(strategy, samples)) return std::nullopt;
     return strategy;
+  }
+
+  /// Returns the strategy as it fits, or nearly does, with the devices and the weights of the
+  /// layout: with recomputation, divided state, or other shares where the layout has no weights.
+  Strategy helped(const Problem& problem, Evaluator& evaluator, const Strategy& strategy) const {
+    for (const SampleMoves moves : {SampleMoves::kYes, SampleMoves::kNo}) {
+      Strategy fitting = strategy;
+      if (!fit_memory(problem, evaluator, fitting, StateLevel::kGradients, moves)) continue;
+      if (is_as_asked(fitting, strategy)) return fitting;
+    }
+    Strategy nearest = strategy;
+    need_least_memory(problem, evaluator, nearest);
+    return is_as_asked(nearest, strategy) ? nearest : strategy;
+  }
+
+  /// Returns whether `changed` has the devices of `strategy`, and its shares where the layout has
+  /// weights.
+  bool is_as_asked(const Strategy& changed, const Strategy& strategy) const {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const StageSpec &own = changed.stages[s], &asked = strategy.stages[s];
+      if (own.devices != asked.devices) return false;
+      if (!layout_.stages[s].weights.empty() && own.shares != asked.shares) return false;
+    }
+    return true;
   }
 
   /// Gives weighted shares to the stages that ask for them. Returns false if a weight would give a

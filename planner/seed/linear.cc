@@ -74,20 +74,21 @@ class LinearSeeder : public Seeder {
     const int usual = problem.cluster.device_count() > 16 ? 48 : 96;
     const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(usual, 2 * stages)));
     RoughModel model(problem);
+    Evaluator evaluator(problem);
     std::vector<Candidate> candidates;
     bool exact = false;
     double best_step = std::numeric_limits<double>::infinity();
     if (const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact)) {
-      add_plans(sums, *lattice, stages, model, best_step, candidates);
+      add_plans(sums, *lattice, stages, model, evaluator, best_step, candidates);
     }
-    if (exact) return thin_out(model, std::move(candidates), kLinearKept);
+    if (exact) return thin_out(model, evaluator, std::move(candidates), kLinearKept);
     for (const std::vector<DeviceId>& order : device_orders(problem.cluster)) {
       const DeviceLattice lattice =
           lattice_of_runs(problem.cluster, order, std::max(kMostUnits, stages));
-      add_plans(sums, lattice, stages, model, best_step, candidates);
+      add_plans(sums, lattice, stages, model, evaluator, best_step, candidates);
     }
     if (unwanted()) return std::vector<Strategy>();
-    return thin_out(model, std::move(candidates), kLinearKept);
+    return thin_out(model, evaluator, std::move(candidates), kLinearKept);
   }
 
  private:
@@ -103,9 +104,10 @@ class LinearSeeder : public Seeder {
   }
 
   void add_plans(const PieceSums& sums, const DeviceLattice& lattice, int most_stages,
-                 RoughModel& model, double& best_step, std::vector<Candidate>& candidates) const {
+                 RoughModel& model, Evaluator& evaluator, double& best_step,
+                 std::vector<Candidate>& candidates) const {
     const Problem& problem = model.problem();
-    LinearCosts costs(sums, lattice);
+    LinearCosts costs(sums, lattice, model);
     ChainProblem linear;
     linear.pieces = sums.pieces();
     linear.states = lattice.states;
@@ -119,7 +121,6 @@ class LinearSeeder : public Seeder {
       return costs.cut_seconds(i, exit, entry);
     };
     linear.least_before = [&](int i, int state) { return costs.least_before(i, state); };
-    Evaluator evaluator(problem);
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
       for (const double part_of_memory : kPartsOfMemory) {
         if (unwanted()) return;

@@ -8,10 +8,8 @@
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -151,7 +149,7 @@ void PieceSums::sum_memory() {
   }
 }
 
-LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
+LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice, RoughModel& model)
     : sums_(sums), problem_(sums.problem_) {
   for (const std::vector<int>& taken : lattice.taken_at) {
     std::vector<DeviceId> devices;
@@ -163,17 +161,11 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     }
     before_.push_back(members_of(devices));
   }
-  std::map<std::vector<int>, Line> known;  // many groups of a lattice of classes are equal
   for (int g = 0; g < static_cast<int>(lattice.groups.size()); ++g) {
     const std::vector<DeviceId> devices = lattice.devices_of(g);
     groups_.push_back(members_of(devices));
-    const auto [entry, added] = known.try_emplace(lattice.taken[at(g)]);
-    if (added && devices.size() > 1) {
-      const std::vector<double> seconds = all_reduce_seconds(
-          problem_.cluster, devices, std::array<std::int64_t, 2>{1 << 20, 32 << 20});
-      entry->second = line_of(seconds[0], seconds[1]);
-    }
-    all_reduce_.push_back(entry->second);
+    const auto [fixed, slope] = model.seconds_of_large_sums(devices);
+    all_reduce_.push_back({std::max(0.0, fixed), slope});
   }
   std::set<int> entries, exits;
   for (const ChainGroup& group : lattice.groups) {

@@ -3,6 +3,7 @@
 // `linear`.
 #pragma once
 
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/problem.h"
 #include "planner/seed/device_lattice.h"
 
@@ -68,7 +69,8 @@ class PieceSums {
 /// 1) micro-batches keep, and the most that a piece needs besides.
 class LinearCosts {
  public:
-  LinearCosts(const PieceSums& sums, const DeviceLattice& lattice);
+  /// `model` looks up the all-reduces of groups that look alike, also those of other lattices.
+  LinearCosts(const PieceSums& sums, const DeviceLattice& lattice, RoughModel& model);
   /// Sets the number of micro-batches, and the part of their devices that stages may fill.
   void set(std::int64_t micro_batches, double part_of_memory);
 

@@ -89,7 +89,8 @@ class MetisSeeder : public Seeder {
         if (unwanted()) return std::vector<Strategy>();
       }
     }
-    return thin_out(model, std::move(candidates), kMetisKept);
+    Evaluator evaluator(problem);
+    return thin_out(model, evaluator, std::move(candidates), kMetisKept);
   }
 
  private:

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchBudget: says how often a job may still move to another plan.
+// Whether a job moves to another plan: how often it still may, and whether the move pays.
 #pragma once
 
 #include <agpcs/trainer.h>
 
 #include <cstdint>
 #include <deque>
+#include <string>
 
 namespace agpcs {
 
@@ -27,5 +28,9 @@ class SwitchBudget {
   const SwitchOptions options_;
   std::deque<std::int64_t> spent_;
 };
+
+/// Returns why a move to a plan, which takes `move_seconds`, does not pay, or an empty string.
+std::string why_not_worth_it(const Replan& replan, const SwitchOptions& options,
+                             double move_seconds);
 
 }  // namespace agpcs

@@ -6,6 +6,7 @@
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/link_watch.h"
+#include "runtime/job/probe_pace.h"
 #include "runtime/job/recording_trainer.h"
 #include "runtime/job/renumbered_groups.h"
 #include "runtime/job/replan_task.h"
@@ -23,7 +24,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -49,15 +49,6 @@ constexpr std::size_t kRecentSteps = 16;
 // Part of a step that an idle rank's probe takes at first: short enough to end before the other
 // ranks' step, and long enough to feel a limit on processor time.
 constexpr double kProbeOfStep = 0.2;
-
-// While the hardware differs from the job's start, the links are probed this often, because a plan
-// may hardly use one that recovers. Probes take at most kProbePart of the time, and glances at slow
-// links at most kGlancePart.
-constexpr double kProbeEverySeconds = 30, kProbePart = 0.01, kGlancePart = 0.02;
-constexpr int kMostGlancesInVain = 8;  // then their interval stops growing
-// A probe is confirmed after this time if steps take as long as expected, and at the next exchange
-// at the latest: other work on a machine comes in bursts.
-constexpr double kConfirmAfterSeconds = 0.4;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -122,7 +113,7 @@ class PlanTrainer final : public Trainer {
   void say_waiting();
   void consider(Replan replan);
   void keep(std::string why, const Replan* replan = nullptr);
-  std::string too_dear(const Replan& replan) const;
+  double seconds_to_move() const;
   Status take_over(std::int64_t announced);
   Result<std::string> prepare(const Plan& plan, Generation& next);
   Status move_to(Generation next, std::int64_t begin);
@@ -150,16 +141,12 @@ class PlanTrainer final : public Trainer {
   std::atomic<bool> stop_asked_{false};
   bool stops_ = false;
   bool look_at_links_ = false;        // a probe is due before the next step
-  int confirm_in_ = 0;                // steps until the links are probed again; 0: no such probe
   bool glance_ = false;               // a glance is due before the next step
   std::vector<DriftChange> drift_;    // changes just established, not yet handled
   std::int64_t announced_bytes_ = 0;  // size of a plan that rank 0 has announced; 0: none
   bool moved_ = false;                // the job has left its first plan
-  std::int64_t probed_at_ = 0;        // steady_nanoseconds
-  double probe_seconds_ = 0;          // duration of the last probe
-  std::int64_t glanced_at_ = 0;       // steady_nanoseconds
-  double glance_seconds_ = 0;         // duration of the last glance
-  std::deque<double> recent_;         // seconds of steps, for each batch
+  ProbePace pace_;
+  std::deque<double> recent_;  // seconds of steps, for each batch
 
   // Used on rank 0 only.
   std::optional<Replan> proposal_;
@@ -254,7 +241,7 @@ void PlanTrainer::read_report(const StepReport& report) {
 }
 
 Status PlanTrainer::between_steps() {
-  const bool confirms = confirm_in_ > 0 && --confirm_in_ == 0;
+  const bool confirms = pace_.confirms();
   const bool look = std::exchange(look_at_links_, false) || confirms;
   const bool glances = std::exchange(glance_, false);
   const std::int64_t announced = std::exchange(announced_bytes_, 0);
@@ -275,16 +262,13 @@ Status PlanTrainer::glance() {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(const auto glanced,
             probe_links(now_->plan, *now_->transport, options_.replay.limit, now_->links->slow()));
-  glanced_at_ = steady_nanoseconds();
-  glance_seconds_ = static_cast<double>(glanced_at_ - begin) * 1e-9;
+  pace_.glanced(begin, steady_nanoseconds());
   return now_->links->glance(glanced) ? look_at_links() : Status();
 }
 
 Status PlanTrainer::look_at_links() {
   AGPCS_TRY(const bool changed, probe());
-  const double step = std::max(step_seconds(now_->plan), 1e-6);
-  confirm_in_ =
-      now_->links->confirming() ? static_cast<int>(std::ceil(kConfirmAfterSeconds / step)) : 0;
+  pace_.confirm(now_->links->confirming(), step_seconds(now_->plan));
   if (!changed) return {};
   now_->detector->learn_communication_anew();
   tell_drift();
@@ -294,8 +278,7 @@ Status PlanTrainer::look_at_links() {
 Result<bool> PlanTrainer::probe() {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(auto probed, probe_links(now_->plan, *now_->transport, options_.replay.limit));
-  probed_at_ = steady_nanoseconds();
-  probe_seconds_ = static_cast<double>(probed_at_ - begin) * 1e-9;
+  pace_.probed(begin, steady_nanoseconds());
   return now_->links->note(std::move(probed));
 }
 
@@ -324,15 +307,13 @@ void PlanTrainer::tell_drift() {
 bool PlanTrainer::wants_probe() const {
   if (rank_ != 0 || now_->links->before().empty()) return false;
   const bool degraded = moved_ || now_->links->changed() || !now_->detector->established().empty();
-  return degraded &&
-         seconds_since(probed_at_) > std::max(kProbeEverySeconds, probe_seconds_ / kProbePart);
+  return degraded && pace_.probe_due(steady_nanoseconds());
 }
 
 // Returns whether to ask for a glance, under the same conditions.
 bool PlanTrainer::wants_glance() const {
-  if (rank_ != 0 || now_->links->slow().empty()) return false;
-  const int rarer = 1 << std::min(now_->links->glances_in_vain(), kMostGlancesInVain);
-  return seconds_since(glanced_at_) > rarer * glance_seconds_ / kGlancePart;
+  return rank_ == 0 && !now_->links->slow().empty() &&
+         pace_.glance_due(steady_nanoseconds(), now_->links->glances_in_vain());
 }
 
 TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
@@ -384,7 +365,7 @@ void PlanTrainer::say_waiting() {
 void PlanTrainer::consider(Replan replan) {
   std::string why = obstacle_to_switch(now_->plan, replan.plan);
   if (!why.empty()) return keep("the new plan does not fit: " + why, &replan);
-  why = too_dear(replan);
+  why = why_not_worth_it(replan, options_.switching, seconds_to_move());
   if (!why.empty()) return keep(std::move(why), &replan);
   proposal_ = std::move(replan);
   proposal_text_ = print_plan(proposal_->plan);
@@ -406,16 +387,8 @@ void PlanTrainer::keep(std::string why, const Replan* replan) {
   tell(kept);
 }
 
-// Returns why a move does not pay, or an empty string. A move prepares a plan and, at worst,
-// carries all that was learned over the slowest link.
-std::string PlanTrainer::too_dear(const Replan& replan) const {
-  const double saved = replan.running_step_seconds - replan.step_seconds;
-  if (saved <= 0) return "no plan is better";
-  if (saved < options_.switching.least_gain * replan.running_step_seconds) {
-    return fmt::format("the best plan saves {:.1f}% of a step, less than {:.1f}%",
-                       100 * saved / replan.running_step_seconds,
-                       100 * options_.switching.least_gain);
-  }
+// A move prepares a plan and, at worst, carries all that was learned over the slowest link.
+double PlanTrainer::seconds_to_move() const {
   std::int64_t bytes = 0;
   for (const StateItem& item : now_->executor->state()) {
     bytes += item.range().size() * static_cast<std::int64_t>(sizeof(float));
@@ -424,11 +397,7 @@ std::string PlanTrainer::too_dear(const Replan& replan) const {
   for (const LinkMeasurement& link : now_->links->now()) {
     slowest = std::max(slowest, link.seconds_per_byte);
   }
-  const double move = prepare_seconds_ + static_cast<double>(bytes) * slowest;
-  const double steps = options_.switching.horizon_seconds / replan.running_step_seconds;
-  if (saved * steps > move) return {};
-  return fmt::format("moving takes about {:.1f} s, which saves {:.1f} s in {:.0f} s", move,
-                     saved * steps, options_.switching.horizon_seconds);
+  return prepare_seconds_ + static_cast<double>(bytes) * slowest;
 }
 
 Result<bool> PlanTrainer::all_agree(bool here) {

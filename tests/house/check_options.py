@@ -19,7 +19,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What has a --help of its own: commands of a command, and options that change the others.
 FURTHER = {
-    "agpcs-plan": [[name] for name in ("check", "show", "explain", "diff", "json", "trace", "report", "drift", "export")],
+    "agpcs-plan": [[name] for name in ("check", "show", "explain", "diff", "json", "trace", "report", "drift", "export",
+                                      "splits")],
     "agpcs-cluster": [["discover"], ["check"]],
     "agpcs-train-policy": [["--task", "allreduce"]],
 }

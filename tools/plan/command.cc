@@ -17,6 +17,7 @@
 #include "tools/plan/kinds.h"
 #include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
+#include "tools/plan/splits.h"
 #include "tools/plan/upgrade.h"
 #include "tools/plan/views.h"
 
@@ -54,6 +55,7 @@ constexpr char kExamples[] =
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
     "  agpcs-plan kinds V100\n"
+    "  agpcs-plan splits llama.onnx --dim seq=2048\n"
     "  agpcs-plan upgrade old.plan -o new.plan\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
@@ -62,7 +64,7 @@ constexpr char kExamples[] =
 
 const std::vector<std::string> kCommands = {"check", "show",  "explain", "diff",
                                             "json",  "trace", "report",  "export",
-                                            "drift", "kinds", "upgrade"};
+                                            "drift", "kinds", "splits",  "upgrade"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -70,6 +72,7 @@ bool is_unknown_command(const std::string& word) {
 }
 
 struct Arguments {
+  std::vector<std::string> dims;
   std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
                                                        op, kind;
   bool decisions_only = false, json = false, markdown = false;
@@ -266,6 +269,26 @@ CLI::App* add_kinds(CLI::App& app, Arguments& a) {
   return command;
 }
 
+Status splits(const Arguments& a, Console console) {
+  ModelChoices choices;
+  AGPCS_TRY(choices.dims, parse_dims(a.dims));
+  Loss loss;
+  loss.by_shape = true;
+  AGPCS_TRY(const TrainingModel model, read_training_model(a.model, choices, loss));
+  if (!model.warnings.empty()) console.err << model.warnings << '\n';
+  console.out << splits_text(model.graph);
+  return {};
+}
+
+CLI::App* add_splits(CLI::App& app, Arguments& a) {
+  CLI::App* command =
+      app.add_subcommand("splits", "how a team of devices could divide the operators of a model");
+  command->add_option("model", a.model, "an ONNX model")->required();
+  command->add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
+      ->allow_extra_args(false);
+  return command;
+}
+
 CLI::App* add_command(CLI::App& app, Arguments& a, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("plan", a.plan, "plan file; - is standard input")->required();
@@ -358,6 +381,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   export_app->add_option("-o,--output", a.exports.output, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);
+  CLI::App* splits_app = add_splits(app, a);
   CLI::App* upgrade_app =
       add_command(app, a, "upgrade", "the plan in the format that this AGPCS reads");
   upgrade_app->add_option("-o,--output", a.exports.output, "- is standard output, the default");
@@ -377,6 +401,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (export_app->parsed()) return finish(export_plan(a, console), kName, console);
   if (upgrade_app->parsed()) return finish(upgrade(a, console), kName, console);
   if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
+  if (splits_app->parsed()) return finish(splits(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
   return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;

@@ -99,27 +99,6 @@ bool count_rows(const std::vector<std::byte>& bytes, const Dims& dims, std::size
 
 }  // namespace
 
-Dense at_samples(const Probed& value, std::int64_t samples) {
-  if (value.uniform()) return value[0];
-  Dense dense;
-  dense.type = value.type();
-  const std::optional<Shape> shape = fit_shape(value);
-  if (!shape) return dense;
-  dense.dims = dims_at(*shape, samples);
-  const std::size_t count = value[0].ints.size();
-  if (!value.known() || dense.floating() || value[1].ints.size() != count ||
-      value[2].ints.size() != count) {
-    return dense;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto fit = fit_extent({value[0].ints[i], value[1].ints[i], value[2].ints[i]});
-    if (!fit) return dense;
-    dense.ints.push_back(fit->at(samples));
-  }
-  dense.known = true;
-  return dense;
-}
-
 BatchFollower::BatchFollower(const Model& model, std::int64_t batch, std::string folder,
                              const Values& values, Infer infer, IsTrained is_trained)
     : model_(model),
@@ -256,15 +235,7 @@ std::optional<std::vector<Probed>> BatchFollower::search(int node, const Inputs&
 }
 
 std::optional<std::vector<Probed>> BatchFollower::follow_node(int node, const Inputs& inputs) {
-  std::vector<Dense> exported;
-  for (const Probed* input : inputs) {
-    exported.push_back(input != nullptr ? at_samples(*input, batch_) : Dense());
-  }
-  std::vector<const Dense*> at;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    at.push_back(inputs[i] != nullptr ? &exported[i] : nullptr);
-  }
-  const std::vector<Dense> outputs = infer_(node, at);
+  const std::vector<Dense> outputs = infer_(node, InputsAtSamples(inputs, batch_).at);
   if (outputs.empty()) return std::nullopt;  // it never fitted
   return search(node, inputs, false, [&](const std::vector<Probed>& made) {
     for (std::size_t i = 0; i < made.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include "frontend/onnx/dense.h"
 #include "frontend/onnx/model.h"
+#include "frontend/onnx/shapes/inputs.h"
 #include "ir/graph/graph.h"
 
 #include <cstddef>
@@ -37,10 +38,6 @@ struct Follow {
 /// By node and index of the input.
 using Follows = std::map<std::pair<int, int>, Follow>;
 
-/// Returns `value` at a number of samples that is no probe. Its elements are known if they are
-/// known integers that are affine in the samples, or do not depend on them.
-Dense at_samples(const Probed& value, std::int64_t samples);
-
 /// Finds out which constants hold the batch, by asking the graph: at the exported number of samples
 /// every node fits, so a constant whose replacement makes the node fit at every other number, too,
 /// holds the batch.
@@ -49,8 +46,6 @@ class BatchFollower {
   using Values = std::unordered_map<std::string_view, Probed>;
   /// Computes the outputs of a node at one number of samples; empty if the inputs do not fit.
   using Infer = std::function<std::vector<Dense>(int node, const std::vector<const Dense*>&)>;
-  using Inputs = std::vector<const Probed*>;  ///< nullptr: absent
-
   using IsTrained = std::function<bool(std::string_view)>;
 
   /// `batch` is the number of samples of the export. `folder` is where external data lies. A

@@ -7,6 +7,7 @@
 #include "frontend/onnx/shapes/fold.h"
 #include "frontend/onnx/shapes/in_samples.h"
 #include "frontend/onnx/shapes/infer.h"
+#include "frontend/onnx/shapes/inputs.h"
 #include "frontend/onnx/shapes/point.h"
 #include "frontend/onnx/shapes/rebind.h"
 #include "frontend/onnx/shapes/schema.h"
@@ -83,8 +84,6 @@ class Prober {
   }
 
  private:
-  using Inputs = std::vector<const Probed*>;  // nullptr: absent
-
   void add_input(const onnx::ValueInfoProto& input) {
     std::vector<Dense> at;
     for (const std::int64_t samples : kProbes) {
@@ -215,22 +214,6 @@ class Prober {
     return true;
   }
 
-  static bool is_no_op(const NodeProto& node, const Inputs& inputs) {
-    if (node.op_type() == "Identity") return true;
-    if (node.op_type() == "Cast") return int_of(node, "to", 0) == inputs[0]->type();
-    if (node.op_type() != "Dropout") return false;
-    const auto constant = [&](std::size_t i) -> const Dense* {
-      if (i >= inputs.size() || inputs[i] == nullptr || !inputs[i]->known()) return nullptr;
-      return inputs[i]->uniform() && (*inputs[i])[0].size() == 1 ? &(*inputs[i])[0] : nullptr;
-    };
-    const Dense* ratio = constant(1);
-    const Dense* training = constant(2);
-    const onnx::AttributeProto* attribute = find_attribute(node, "ratio");
-    return (attribute != nullptr && attribute->f() == 0) ||
-           (ratio != nullptr && ratio->floating() && ratio->floats[0] == 0) ||
-           (training != nullptr && !training->floating() && training->ints[0] == 0);
-  }
-
   /// Rebinds a Reshape of a batched tensor to a constant target, in a model with a fixed batch.
   void rebind(int index, const NodeProto& node, Inputs& inputs) {
     if (bindings_.fixed_batch == 0 || node.op_type() != "Reshape" || inputs.size() < 2 ||
@@ -250,19 +233,6 @@ class Prober {
     for (const std::int64_t samples : kProbes)
       at.push_back(int64_vector(dims_at(*rebound, samples)));
     inputs[1] = &(result_.targets[index] = probed(std::move(at)));
-  }
-
-  static std::size_t probes_of(const Inputs& inputs) {
-    const bool all_uniform = std::all_of(inputs.begin(), inputs.end(), [](const Probed* input) {
-      return input == nullptr || input->uniform();
-    });
-    return all_uniform ? 1 : kProbeCount;
-  }
-
-  static std::vector<const Dense*> at_probe(const Inputs& inputs, std::size_t probe) {
-    std::vector<const Dense*> at;
-    for (const Probed* input : inputs) at.push_back(input != nullptr ? &(*input)[probe] : nullptr);
-    return at;
   }
 
   int opset(const NodeProto& node) const { return model_.opsets.at(domain_of(node)); }
@@ -380,16 +350,8 @@ class Prober {
   std::string extents_text(int index, const Inputs& inputs, int i) const {
     std::string text;
     for (const std::int64_t samples : {1, 2, 3}) {
-      std::vector<Dense> values;
-      for (const Probed* input : inputs) {
-        values.push_back(input != nullptr ? at_samples(*input, samples) : Dense());
-      }
-      std::vector<const Dense*> at;
-      for (std::size_t k = 0; k < inputs.size(); ++k) {
-        at.push_back(inputs[k] != nullptr ? &values[k] : nullptr);
-      }
-      const std::vector<Dense> outputs =
-          outputs_at_point(model_.node(index), opset(model_.node(index)), at);
+      const std::vector<Dense> outputs = outputs_at_point(
+          model_.node(index), opset(model_.node(index)), InputsAtSamples(inputs, samples).at);
       if (outputs.empty()) return "";
       text += fmt::format("{}[{}] for {}{}", samples == 1 ? ": " : ", ",
                           fmt::join(outputs[static_cast<std::size_t>(i)].dims, ","), samples,
@@ -482,15 +444,8 @@ class Prober {
   }
 
   bool fits_as_exported(int index, const Inputs& inputs) const {
-    std::vector<Dense> values;
-    for (const Probed* input : inputs) {
-      values.push_back(input != nullptr ? at_samples(*input, bindings_.fixed_batch) : Dense());
-    }
-    std::vector<const Dense*> at;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      at.push_back(inputs[i] != nullptr ? &values[i] : nullptr);
-    }
-    return !misfit_at_point(model_.node(index), opset(model_.node(index)), at);
+    return !misfit_at_point(model_.node(index), opset(model_.node(index)),
+                            InputsAtSamples(inputs, bindings_.fixed_batch).at);
   }
 
   const Model& model_;

@@ -63,6 +63,13 @@ class RoughModel {
   /// The strategy's buckets change nothing. `timers`: by stage, for its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
   RoughStep step(const Strategy& strategy, const std::vector<StageTimer*>& timers);
+  /// Returns what an all-reduce of a megabyte or more takes on `devices`, ascending: seconds, and
+  /// seconds for each byte.
+  std::pair<double, double> seconds_of_large_sums(const std::vector<DeviceId>& devices) {
+    forget_if_many();
+    const Line& line = reduce_line(devices);
+    return {line.fixed_if_large, line.per_byte_if_large};
+  }
 
  private:
   /// The seconds of the slowest device of a stage with one micro-batch.

@@ -173,7 +173,7 @@ class Outside:
 
     def around(self, job):
         stack = contextlib.ExitStack()
-        for owner, name in ((job._player, "_forward_of"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
+        for owner, name in ((job._player, "_compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
                             (torch.autograd, "backward"), (links.Works, "wait"), (job_step.Bucket, "wait"), (dist, "isend"),
                             (dist, "irecv"), (dist, "all_reduce")):
             stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))

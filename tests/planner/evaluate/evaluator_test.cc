@@ -274,6 +274,31 @@ TEST_P(EvaluatorOf, SaysThatSumsWithoutTimeMakeStepsShorter) {
   EXPECT_TRUE(shorter);
 }
 
+TEST_P(EvaluatorOf, MayEndOnceAStepTakesMoreThanItLooksAt) {
+  Evaluator evaluator(*problem_);
+  Rng rng(14);
+  int early = 0;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    const Strategy strategy = random_strategy(rng, *problem_);
+    const Score score = evaluator.evaluate(strategy);
+    for (const double factor : {0.3, 0.9, 0.99, 1.0, 1.1}) {
+      const double most = factor * score.step_seconds;
+      const Score found = evaluator.evaluate_up_to(strategy, most);
+      EXPECT_EQ(found.lacking, score.lacking);
+      if (found.whole) {
+        expect_equal(found, score, "");
+      } else if (score.fits()) {
+        EXPECT_GT(found.step_seconds, most);
+        EXPECT_LE(found.step_seconds, score.step_seconds * (1 + 1e-9));
+        early += found.step_seconds < score.step_seconds ? 1 : 0;
+      }
+      EXPECT_TRUE(factor < 1 || found.whole == score.fits());
+    }
+    expect_equal(evaluator.evaluate(strategy), score, "as before");
+  }
+  EXPECT_GT(early, 0);
+}
+
 TEST_P(EvaluatorOf, ForgetsWhatItEvaluatedBefore) {
   Rng rng(8);
   std::vector<Strategy> strategies;

@@ -92,6 +92,54 @@ TEST(StrategySearch, TakingAMoveGivesWhatWasEvaluatedAndWhatAFreshEvaluatorSays)
   }
 }
 
+/// On so many devices nothing walks.
+std::unique_ptr<const Problem> problem_of_many_devices() {
+  std::string cluster = "kind x memory=16e9 bandwidth=900e9 fp32=15e12\n";
+  for (int host = 0; host < 65; ++host) cluster += fmt::format("host h{} x 4 nic=1e9\n", host);
+  return problem_of(chain(4), cluster_of(cluster), 1024);
+}
+
+/// What is not looked at only costs more than what is.
+TEST(StrategySearch, LooksAtNoMoreThanItIsAskedTo) {
+  int beyond = 0, within = 0;
+  for (const bool many : {false, true}) {
+    for (std::uint64_t number = 0; number < 6; ++number) {
+      const auto problem = many ? problem_of_many_devices() : search_problem(number);
+      const std::vector<Strategy> starts = some_starts(*problem, number, 1);
+      const auto search = make_strategy_search(*problem, starts, 2);
+      const auto whole = make_strategy_search(*problem, starts, 1);
+      Rng rng = Rng(number).fork("walk"), same = rng;
+      for (int step = 0; step < 4; ++step) {
+        const std::vector<Move> moves = search->moves(6, rng);
+        ASSERT_EQ(whole->moves(6, same), moves);
+        if (moves.empty()) break;
+        const std::vector<Outcome> costs = evaluate(*whole, moves);
+        for (const double factor : {0.9, 1.0, 1.01}) {
+          const double most = factor * search->outcome().cost;
+          search->look_at(most);
+          const std::vector<Outcome> outcomes = evaluate(*search, moves);
+          for (std::size_t i = 0; i < moves.size(); ++i) {
+            const bool looked_at = costs[i].cost <= most;
+            ++(looked_at ? within : beyond);
+            if (looked_at) {
+              expect_equal(outcomes[i], costs[i], text_of(*problem, *search));
+            } else {
+              EXPECT_GT(outcomes[i].cost, most);
+            }
+          }
+        }
+        const std::size_t chosen = rng.below(moves.size());
+        same.below(moves.size());
+        search->take(moves[chosen]);
+        whole->take(moves[chosen]);
+        expect_equal(search->outcome(), whole->outcome(), text_of(*problem, *search));
+      }
+    }
+  }
+  EXPECT_GT(beyond, 20);
+  EXPECT_GT(within, 20);
+}
+
 TEST(StrategySearch, AMoveThatWasNotEvaluatedCanBeTaken) {
   const auto problem = search_problem(0);
   const std::vector<Strategy> starts = some_starts(*problem, 3, 1);
@@ -323,6 +371,8 @@ TEST(SeedStrategies, AreFewDifferentAndTheBestFirst) {
   }
 }
 
+bool any_score(const Score& /*score*/) { return true; }
+
 TEST(KnownScores, EvaluatesAStrategyOnce) {
   Strategy one, other;
   StageSpec stage;
@@ -335,12 +385,28 @@ TEST(KnownScores, EvaluatesAStrategyOnce) {
   int evaluated = 0;
   const auto seconds_of = [&](const Strategy& strategy) {
     const auto evaluate = [&] { return Score{static_cast<double>(++evaluated), 0, 0}; };
-    return scores.find(strategy, evaluate).step_seconds;
+    return scores.find(strategy, any_score, evaluate).step_seconds;
   };
   EXPECT_EQ(seconds_of(one), 1);
   EXPECT_EQ(seconds_of(other), 2);
   EXPECT_EQ(seconds_of(one), 1);
   EXPECT_EQ(seconds_of(other), 2);
+}
+
+TEST(KnownScores, EvaluatesAgainWhatIsNotKnownWellEnough) {
+  const Strategy strategy;
+  KnownScores scores;
+  const auto find = [&](double most, const Score& found) {
+    const auto suffices = [&](const Score& known) {
+      return known.whole || known.step_seconds > most;
+    };
+    return scores.find(strategy, suffices, [&] { return found; }).step_seconds;
+  };
+  EXPECT_EQ(find(1, {2, 0, 0, false}), 2);
+  EXPECT_EQ(find(1.5, {}), 2) << "at least 2, so above 1.5";
+  EXPECT_EQ(find(3, {4, 0, 0, false}), 4);
+  EXPECT_EQ(find(5, {4.5, 0, 0, true}), 4.5);
+  EXPECT_EQ(find(9, {}), 4.5);
 }
 
 TEST(KnownScores, ASearchDoesNotHaveWhatOnlySearchesBeforeItAskedFor) {
@@ -351,12 +417,12 @@ TEST(KnownScores, ASearchDoesNotHaveWhatOnlySearchesBeforeItAskedFor) {
   int evaluated = 0;
   const auto evaluate = [&] { return Score{static_cast<double>(++evaluated), 0, 0}; };
   scores.begin_search();
-  scores.find(one, evaluate);
-  scores.find(other, evaluate);
+  scores.find(one, any_score, evaluate);
+  scores.find(other, any_score, evaluate);
   EXPECT_TRUE(scores.has(one));
   scores.begin_search();
   EXPECT_FALSE(scores.has(one));
-  EXPECT_EQ(scores.find(one, evaluate).step_seconds, 1);
+  EXPECT_EQ(scores.find(one, any_score, evaluate).step_seconds, 1);
   EXPECT_TRUE(scores.has(one));
   EXPECT_FALSE(scores.has(other));
 }

@@ -112,7 +112,8 @@ TEST(LinearCosts, HostsSideBySideShareACut) {
   const auto problem = problem_of(chain(4, 1024), cluster, 4096);
   const DeviceLattice lattice = lattice_of_runs(problem->cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 8);
   const PieceSums sums(*problem, all_bounds(*problem));
-  LinearCosts costs(sums, lattice);
+  RoughModel model(*problem);
+  LinearCosts costs(sums, lattice, model);
   costs.set(1, 1);
   const auto cut = [&](std::pair<int, int> first, std::pair<int, int> second) {
     const int a = group_between(lattice, first.first, first.second);
@@ -132,7 +133,8 @@ TEST(LinearCosts, AStageFillsNoMoreThanThePartOfItsDevicesThatItMay) {
   const auto problem = problem_of(chain(4, 1024), fast_and_slow("80e6"), 64);  // 34 MB of weights
   const DeviceLattice lattice = lattice_of_runs(problem->cluster, {0, 1, 2, 3}, 4);
   const PieceSums sums(*problem, all_bounds(*problem));
-  LinearCosts costs(sums, lattice);
+  RoughModel model(*problem);
+  LinearCosts costs(sums, lattice, model);
   const int all = group_between(lattice, 0, 4);
   costs.set(1, 1);
   const double seconds = costs.stage_seconds(0, sums.pieces(), all, 0);
@@ -175,7 +177,8 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     bool exact = false;
     const auto lattice = lattice_of_classes(problem->cluster, 1000, exact);
     const PieceSums sums(*problem, all_bounds(*problem));
-    LinearCosts costs(sums, *lattice);
+    RoughModel model(*problem);
+    LinearCosts costs(sums, *lattice, model);
     costs.set(4, 1);
     ChainProblem linear;
     linear.pieces = sums.pieces();

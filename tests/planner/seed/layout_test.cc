@@ -115,6 +115,45 @@ TEST(Layout, StagesOfEqualDevicesGetEqualWork) {
   }
 }
 
+/// A chain with Adam, on devices that have too little memory to keep all of its state.
+std::unique_ptr<const Problem> short_of_memory(const std::string& memory) {
+  Graph graph = chain(12);
+  Training training = training_of(graph, 48);
+  training.optimizer.kind = OptimizerKind::kAdam;
+  auto problem = Problem::make(std::move(graph), fast_and_slow(memory), training, {});
+  AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
+  return std::move(*problem);
+}
+
+std::vector<Strategy> fitting(const Problem& problem, std::vector<Strategy> strategies) {
+  Evaluator evaluator(problem);
+  strategies.erase(std::remove_if(strategies.begin(), strategies.end(),
+                                  [&](const Strategy& s) { return evaluator.lacking(s) > 0; }),
+                   strategies.end());
+  return strategies;
+}
+
+TEST(Layout, StateIsDividedWhereItDoesNotFitElse) {
+  const auto problem = short_of_memory("11e6");
+  const auto found = fitting(*problem, strategies_of(*problem, device(0) + "," + device(1)));
+  ASSERT_FALSE(found.empty());
+  for (const Strategy& strategy : found) {
+    EXPECT_THAT(strategy.stages[0].devices, ::testing::ElementsAre(0, 1));
+    EXPECT_NE(strategy.stages[0].state, StateLevel::kWhole);
+  }
+}
+
+TEST(Layout, HelpChangesNoWeights) {
+  const auto problem = short_of_memory("11e6");
+  const auto found =
+      fitting(*problem, strategies_of(*problem, device(0) + ":3," + device(1) + ":1"));
+  ASSERT_FALSE(found.empty());
+  for (const Strategy& strategy : found) {
+    const std::vector<std::int64_t>& shares = strategy.stages[0].shares;
+    EXPECT_EQ(shares[0], 3 * shares[1]);
+  }
+}
+
 TEST(Layout, MoreStagesThanBlocksIsInfeasible) {
   const auto problem = problem_of(chain(1), fast_and_slow(), 48);
   PlanOptions options;

@@ -126,6 +126,19 @@ std::string full_type(const onnx::NodeProto& node) {
   return standard ? node.op_type() : node.domain() + "." + node.op_type();
 }
 
+// The operator of a node, without inputs and outputs.
+Op op_of(const onnx::NodeProto& node, int version) {
+  Op op;
+  op.name = node.name();
+  op.type = node.op_type();
+  op.version = version;
+  for (const auto& a : node.attribute()) {
+    op.attributes[a.name()] = attribute_of(a);
+    if (a.has_t()) op.attributes["dtype"] = static_cast<std::int64_t>(a.t().data_type());
+  }
+  return op;
+}
+
 void run_node(const onnx::NodeProto& node, int version, Values& values) {
   if (node.op_type() == "Constant") {
     const onnx::AttributeProto& a = node.attribute(0);
@@ -141,14 +154,7 @@ void run_node(const onnx::NodeProto& node, int version, Values& values) {
     if (values.count(node.output(0)) == 0) throw Skip{"a Constant of attribute " + a.name()};
     return;
   }
-  Op op;
-  op.name = node.name();
-  op.type = node.op_type();
-  op.version = version;
-  for (const auto& a : node.attribute()) {
-    op.attributes[a.name()] = attribute_of(a);
-    if (a.has_t()) op.attributes["dtype"] = static_cast<std::int64_t>(a.t().data_type());
-  }
+  Op op = op_of(node, version);
   OpCall call{op, {}, nullptr, {}};
   for (const std::string& name : node.input()) {
     op.inputs.push_back(name.empty() ? kNone : static_cast<TensorId>(call.in.size()));
@@ -374,6 +380,45 @@ GradientCheck check_gradient(const std::string& folder) {
     check.exception = brief(error);
   }
   return check;
+}
+
+std::optional<NodeCase> single_node_case(const std::string& folder) {
+  onnx::ModelProto model;
+  NodeCase one{fs::path(folder).filename(), {}, {}, {}, {}};
+  if (!model.ParseFromString(read_file(fs::path(folder) / "model.onnx"))) return std::nullopt;
+  if (model.graph().node_size() != 1 || draws_from_numpy(one.test)) return std::nullopt;
+  const auto& node = model.graph().node(0);
+  if (find_kernel(node.domain(), node.op_type()) == nullptr) return std::nullopt;
+  try {
+    const fs::path data = fs::path(folder) / "test_data_set_0";
+    Values inputs, outputs;
+    for (int i = 0; i < model.graph().input_size(); ++i) {
+      const auto& input = model.graph().input(i);
+      inputs[input.name()] = read_value(data / fmt::format("input_{}.pb", i), input.type());
+    }
+    for (int i = 0; i < model.graph().output_size(); ++i) {
+      const auto& output = model.graph().output(i);
+      outputs[output.name()] = read_value(data / fmt::format("output_{}.pb", i), output.type());
+    }
+    one.op = op_of(node, version_of(model, node.domain()));
+    for (const std::string& name : node.input()) {
+      one.op.inputs.push_back(name.empty() ? kNone : static_cast<TensorId>(one.in.size()));
+      one.in.push_back(inputs[name].tensor);
+    }
+    for (const std::string& name : node.output()) {
+      one.op.outputs.push_back(name.empty() ? kNone : 0);
+      one.expected.push_back(outputs[name].tensor);
+      one.expected_types.push_back(outputs[name].onnx_type);
+    }
+  } catch (const Skip&) {
+    return std::nullopt;
+  }
+  return one;
+}
+
+std::optional<std::string> difference_from_expected(const NodeCase& one, std::size_t i,
+                                                    const at::Tensor& got) {
+  return difference(fmt::format("{}", i), got, {one.expected[i], one.expected_types[i]});
 }
 
 std::vector<std::string> node_test_folders() {

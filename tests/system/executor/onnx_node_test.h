@@ -4,6 +4,8 @@
 
 #include "runtime/torch/ops/ops.h"
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,22 @@ struct GradientCheck {
 
 /// Differentiates a single-node test by autograd and by central differences, in fp64.
 GradientCheck check_gradient(const std::string& folder);
+
+/// A node test whose model is one node, with its first data set.
+struct NodeCase {
+  std::string test;                 ///< the folder's name
+  Op op;                            ///< input i is tensor i
+  Tensors in;                       ///< parallel to op.inputs
+  Tensors expected;                 ///< parallel to op.outputs; absent outputs are undefined
+  std::vector<int> expected_types;  ///< ONNX's numbers of types, parallel to `expected`
+};
+/// Reads the test in `folder`; nullopt if it has several nodes, or if `run_node_test` would not run
+/// it.
+std::optional<NodeCase> single_node_case(const std::string& folder);
+
+/// Compares `got` with the expected output `i`, as `run_node_test` does.
+std::optional<std::string> difference_from_expected(const NodeCase& one, std::size_t i,
+                                                    const at::Tensor& got);
 
 /// The folders of all node tests, sorted; empty where they are not installed.
 std::vector<std::string> node_test_folders();

@@ -19,6 +19,7 @@ import hmac
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import ssl
@@ -273,6 +274,8 @@ def main():
     print(f"{sum(attempts.values())} attempts on {jobs} jobs, {len(harmed)} harmed")
     for failure in harmed:
         print(failure)
+    if not harmed:
+        shutil.rmtree(folder)
     sys.exit(1 if harmed else 0)
 
 

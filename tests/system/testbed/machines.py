@@ -52,12 +52,12 @@ def _run(*words):
 # --- cgroups ---------------------------------------------------------------------------------------------------------
 
 
-def cgroup_folder(mounts):
-    """(folder of the cgroups with a CPU quota, 1 or 2: its version) by the text of /proc/mounts; None without."""
+def cgroup_folder(mounts, controller="cpu"):
+    """(folder of the cgroups with a controller, 1 or 2: its version) by the text of /proc/mounts; None without."""
     fallback = None
     for line in mounts.splitlines():
         _, folder, kind, options = line.split()[:4]
-        if kind == "cgroup" and "cpu" in options.split(","):
+        if kind == "cgroup" and controller in options.split(","):
             return pathlib.Path(folder), 1
         if kind == "cgroup2":
             fallback = pathlib.Path(folder), 2
@@ -93,13 +93,14 @@ class Cgroup:
         (self.folder / "cgroup.procs").write_text("0")
 
 
-def _cgroup_root():
-    found = cgroup_folder(pathlib.Path("/proc/mounts").read_text())
+def cgroup_root(controller="cpu"):
+    """(the folder for our cgroups, version). Raises Unavailable without the controller."""
+    found = cgroup_folder(pathlib.Path("/proc/mounts").read_text(), controller)
     if found is None:
-        raise Unavailable("no cgroup file system with the cpu controller is mounted")
+        raise Unavailable(f"no cgroup file system with the {controller} controller is mounted")
     folder, version = found
-    if version == 2 and "cpu" not in (folder / "cgroup.subtree_control").read_text().split():
-        raise Unavailable(f"the cpu controller is not enabled in {folder}/cgroup.subtree_control")
+    if version == 2 and controller not in (folder / "cgroup.subtree_control").read_text().split():
+        raise Unavailable(f"the {controller} controller is not enabled in {folder}/cgroup.subtree_control")
     return folder / PREFIX, version
 
 
@@ -124,7 +125,7 @@ def check():
     missing = [tool for tool in ("ip", "tc", "nsenter") if not shutil.which(tool)]
     if missing:
         raise Unavailable(f"not installed: {', '.join(missing)} (Debian: iproute2, util-linux)")
-    _cgroup_root()
+    cgroup_root()
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -228,7 +229,7 @@ class Bed:
         return subprocess.Popen([sys.executable, PACEMAKER, str(core), str(os.getpid())], start_new_session=True)
 
     def _make_cgroups(self):
-        folder, version = _cgroup_root()
+        folder, version = cgroup_root()
         folder.mkdir()
         name, value = PRIORITY[version]
         (folder / name).write_text(value)

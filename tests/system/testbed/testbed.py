@@ -207,7 +207,7 @@ def list_cases():
 def dispatch(options):
     if options.command == "list":
         return list_cases()
-    with machines.sole_user(), tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as work:
+    with machines.sole_user():
         if options.command == "down":
             print("\n".join(machines.tear_down()) or "nothing was there")
             return 0
@@ -215,9 +215,9 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
-        if options.command == "drift":
-            return drifts(options, pathlib.Path(work))
-        return (run if options.command == "run" else gains)(options, pathlib.Path(work))
+        does = {"run": run, "drift": drifts}.get(options.command, gains)
+        with tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as work:
+            return does(options, pathlib.Path(work))
 
 
 def stopped(number, _):

@@ -85,7 +85,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       typo.err,
       "agpcs-plan: error: unknown command 'shwo'\n"
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
-      "export, drift, kinds, upgrade\n");
+      "export, drift, kinds, splits, upgrade\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   const PlanSays empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
   EXPECT_EQ(empty.code, 2);

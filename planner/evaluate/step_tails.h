@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step surely takes before and after the passes of a rank, whatever messages do.
+#pragma once
+
+#include "cost_model/step/flat_step.h"
+#include "planner/evaluate/evaluator_buckets.h"
+#include "planner/evaluate/evaluator_replicas.h"
+#include "planner/evaluate/evaluator_stages.h"
+
+#include <vector>
+
+namespace agpcs {
+
+/// Writes `tails` of `step`, and returns a lower bound on its seconds.
+/// * Before the first pass of a stage, the stages before it make the forward pass of one
+///   micro-batch.
+/// * After the last backward pass of a rank, as it began: its sums, which are made one after the
+///   other from the first gradients on, then its update and what it gathers; or the same of a stage
+///   that waits for its gradients, with a backward pass before. Where backward passes are `parted`,
+///   the last pass is a weight pass, for which no stage waits.
+/// A sum takes at least what its slowest flow takes alone on its slowest link.
+/// Needs: ranks, times, gradients and collectives of `step`; `equals` are the replicas by times;
+/// every pass of a stage is followed by that of the same micro-batch in the stages that wait for
+/// it.
+double add_tails(const Cluster& cluster, const PartitionInfo& partition,
+                 const std::vector<EqualReplicas>& equals, const std::vector<StepBucket>& buckets,
+                 bool parted, FlatStep& step);
+
+}  // namespace agpcs

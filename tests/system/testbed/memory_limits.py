@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains plans under memory limits: what is predicted to fit trains, and what is predicted not to fit is killed.
+
+    sudo tests/system/testbed/memory_limits.py [MODEL] [--chain NAME]... [--bin build/release/bin]
+
+A chain of plans for two ranks: the first has memory enough, and each next one is what `agpcs-compile` makes of less memory
+than the one before it takes. `state`: the ranks divide the optimizer's state, then gradients, too. `recompute`: they
+recompute more and more. `pipeline`: two stages recompute more and more. Each plan trains some steps as ranks of agpcs-run,
+each rank in a memory cgroup of its own: without a limit, for the most that a rank has; with the memory that the plan is
+predicted to take; and with that of the next plan, which is too little for it. To each limit come 5%, the goal of the
+prediction, and what a process takes that trains next to nothing.
+
+Exit codes: 0 done and as predicted, 1 a plan trained that should not, or did not that should, 77 this machine cannot.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import typing
+
+import machines
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TINY = ROOT / "samples/models/small_cnn.onnxtxt"
+ROOMY = 64 << 30
+MARGIN = 1.05
+STEPS = 3
+LIMIT = 600  # seconds
+RANKS = 2
+CLUSTER = """name: limited
+device_kinds: {{core: {{memory: {memory}B, memory_bandwidth: 10GB/s, peak: {{fp32: 50GFLOPS}}, launch_overhead: 20us}}}}
+hosts:
+  - name: local
+    devices: {{kind: core, count: 2}}
+    interconnect: {{kind: tcp, bandwidth: 2GB/s, latency: 20us}}
+training: {{batch: {batch}, optimizer: {optimizer}}}
+"""
+ADAM, SGD = "{kind: adam, learning_rate: 0.0001}", "{kind: sgd, learning_rate: 0.0001, momentum: 0}"
+
+
+class Chain(typing.NamedTuple):
+    layout: str
+    micro_batches: int
+    batch: int
+    optimizer: str
+    steps: tuple  # (part of what the plan before took, what --without takes) of each plan
+
+
+WHOLE = ("state", "gradients")
+CHAINS = {
+    "state": Chain("local/0,local/1", 1, 4, ADAM, ((1, WHOLE), (0.995, ("gradients",)), (0.995, ()))),
+    "recompute": Chain("local/0,local/1", 1, 16, SGD, ((1, WHOLE), (0.9, WHOLE), (0.95, WHOLE))),
+    "pipeline": Chain("local/0|local/1", 4, 32, SGD, ((1, WHOLE), (0.9, WHOLE), (0.95, WHOLE))),
+}
+
+
+class Limited:
+    """A memory cgroup for one process, from entry to exit."""
+
+    def __init__(self, rank, count):
+        """`count`: bytes that the process may have, or None."""
+        root, version = machines.cgroup_root("memory")
+        self._folder, self._count = root.with_name(f"{root.name}-memory-{rank}"), count
+        self._limit, self._peak = (("memory.max", "memory.peak") if version == 2 else
+                                   ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
+
+    def __enter__(self):
+        if self._folder.exists():  # of a run that was killed
+            self._folder.rmdir()
+        self._folder.mkdir()
+        if self._count is not None:
+            (self._folder / self._limit).write_text(str(self._count))
+        return self
+
+    def __exit__(self, *_):
+        self._folder.rmdir()
+
+    def join(self):
+        """Moves the calling process in."""
+        (self._folder / "cgroup.procs").write_text("0")
+
+    def peak(self):
+        """The most bytes that it has had."""
+        return int((self._folder / self._peak).read_text())
+
+
+def environments():
+    """The variables by which each rank of a job on this machine knows its place, as torchrun sets them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+              "AGPCS_PORT": port, "AGPCS_JOB_TOKEN": secrets.token_hex(16)}
+    return [os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)]
+
+
+def trained(command, limit=None):
+    """Runs a command as all ranks, each of which may have `limit` bytes. Returns whether they trained to the end, and not
+    one of them was killed for memory, and the most bytes that a rank had. Raises Failed where they failed otherwise."""
+    with contextlib.ExitStack() as cleanup:
+        groups = [cleanup.enter_context(Limited(rank, limit)) for rank in range(RANKS)]
+        processes, logs = [], []
+        for group, environment in zip(groups, environments()):
+            logs.append(cleanup.enter_context(tempfile.TemporaryFile("w+")))
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=logs[-1], env=environment,
+                                              preexec_fn=group.join))
+            cleanup.callback(processes[-1].wait)
+            cleanup.callback(processes[-1].kill)
+        codes = [process.wait(LIMIT) for process in processes]
+        peak = max(group.peak() for group in groups)
+        if limit is not None and -signal.SIGKILL in codes:
+            return False, peak
+        if not any(codes):
+            return True, peak
+        texts = []
+        for log in logs:
+            log.seek(0)
+            texts.append(log.read()[-800:])
+        raise machines.Failed("\n".join([f"{' '.join(map(str, command))}: exit codes {codes}", *texts]))
+
+
+class Work:
+    def __init__(self, binaries, folder):
+        self.binaries, self.folder = binaries, folder
+
+    def plan(self, name, chain, model, memory, without):
+        """(plan, bytes of its peak) for ranks with so much memory."""
+        cluster, plan = self.folder / f"{name}.yaml", self.folder / f"{name}.plan"
+        cluster.write_text(CLUSTER.format(memory=memory, batch=chain.batch, optimizer=chain.optimizer))
+        command = [self.binaries / "agpcs-compile", model, cluster, "-o", plan, "--layout", chain.layout, "--micro-batches",
+                   str(chain.micro_batches), "--no-bound", "--threads", "1", "--json"]
+        for what in without:
+            command += ["--without", what]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise machines.Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
+        return plan, json.loads(done.stdout)["peak_memory_bytes"]
+
+    def train(self, plan, model, limit=None):
+        return trained([self.binaries / "agpcs-run", plan, model, "--steps", str(STEPS), "--threads", "1", "--json"], limit)
+
+    def chain(self, name, model):
+        """(plan, bytes of its peak) of each plan of a chain."""
+        chain, memory, plans = CHAINS[name], ROOMY, []
+        for number, (part, without) in enumerate(chain.steps):
+            memory = int(memory * part)
+            plans.append(self.plan(f"{name}-{number}", chain, model, memory, without))
+            memory = plans[-1][1]
+        return plans
+
+
+def form_of(plan):
+    """What the ranks of a plan divide, and what its first stage recomputes."""
+    text = plan.read_text()
+    divided = re.search(" state=([a-z]+) ", text)
+    segments = re.search(" segments=([0-9x,]+)", text)
+    recomputed = f"segments {segments[1]}" if segments else "all" if " recompute=yes " in text else "nothing"
+    return f"{divided[1] if divided else 'nothing'} | {recomputed}"
+
+
+def said(fits):
+    return "trains" if fits else "is killed"
+
+
+def megabytes(count):
+    return f"{count / 1e6:.0f}"
+
+
+def measure(options, folder):
+    work = Work(options.bin, folder)
+    tiny, predicted = work.plan("tiny", CHAINS["state"], TINY, ROOMY, ())
+    base = work.train(tiny, TINY)[1] - predicted
+    print(f"a process that trains next to nothing has {megabytes(base)} MB\n")
+    print("| chain | ranks divide | recompute | predicted MB | measured MB | measured / predicted | with its memory "
+          "| with that of the next |")
+    print("|" + " --- |" * 8, flush=True)
+    wrong = 0
+    for name in options.chain or CHAINS:
+        plans = work.chain(name, options.model)
+        for (plan, predicted), (_, less) in zip(plans, [*plans[1:], (None, None)]):
+            _, peak = work.train(plan, options.model)
+            fits, _ = work.train(plan, options.model, base + int(predicted * MARGIN))
+            still = less is not None and work.train(plan, options.model, base + int(less * MARGIN))[0]
+            wrong += not fits or still
+            print(f"| {name} | {form_of(plan)} | {megabytes(predicted)} | {megabytes(peak - base)} | "
+                  f"{(peak - base) / predicted:.3f} | {said(fits)} | {'-' if less is None else said(still)} |", flush=True)
+    return 1 if wrong else 0
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", type=pathlib.Path, default=ROOT / "samples/models/bert_base.onnx")
+    parser.add_argument("--chain", choices=CHAINS, action="append")
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    return parser.parse_args(words)
+
+
+def main():
+    options = parse(sys.argv[1:])
+    try:
+        with machines.sole_user(), tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as folder:
+            return measure(options, pathlib.Path(folder))
+    except machines.Unavailable as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return 77
+    except machines.Failed as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
