@@ -44,8 +44,8 @@ std::string schedule_lines(const Plan& plan) {
       const InstructionId& id = instruction.id;
       const char action = action_of(id.opcode);
       if (action == '\0') continue;
-      line += fmt::format("{}{}{}{}", line.empty() ? "" : ",", program.stage, action,
-                          id.micro_batch);
+      line +=
+          fmt::format("{}{}{}{}", line.empty() ? "" : ",", program.stage, action, id.micro_batch);
     }
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));

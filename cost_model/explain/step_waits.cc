@@ -76,8 +76,7 @@ void StepWaits::read_programs() {
       before = static_cast<int>(i);
       for (const InstructionId& id : instruction.after) {
         const bool gradients = id.opcode == Opcode::kGradients;
-        const InstructionId done =
-            gradients ? plan_.weight_pass(id.micro_batch) : id;
+        const InstructionId done = gradients ? plan_.weight_pass(id.micro_batch) : id;
         const auto found = index.find(key_of(done));
         AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
                     name_of(instruction.id), name_of(id));

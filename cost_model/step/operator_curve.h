@@ -23,8 +23,8 @@ struct OpFloor {
   OpSeconds fixed, per_sample;
 };
 
-/// What holds of the seconds of an operator for 1 to some number of samples: the least part that the
-/// forward pass has of both, and the most that both take.
+/// What holds of the seconds of an operator for 1 to some number of samples: the least part that
+/// the forward pass has of both, and the most that both take.
 struct OpRange {
   double forward_part = 0;
   double most_seconds = std::numeric_limits<double>::infinity();

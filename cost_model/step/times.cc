@@ -105,7 +105,9 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
     for (std::size_t i = first; i < end; ++i) again += seconds[i].forward;
     elapsed += again;
   };
-  for (std::size_t i = parted.size(); i-- > 0;) times.backward += (1 - parted[i]) * seconds[i].backward;
+  for (std::size_t i = parted.size(); i-- > 0;) {
+    times.backward += (1 - parted[i]) * seconds[i].backward;
+  }
   auto release = work.releases.begin();
   walk_back(work.ops.size(), work.segment_ends, repeated, [&](std::size_t i) {
     elapsed += parted.empty() ? seconds[i].backward : parted[i] * seconds[i].backward;

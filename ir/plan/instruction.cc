@@ -15,9 +15,9 @@ namespace agpcs {
 namespace {
 
 const std::vector<std::string> kOpcodes = {
-    "forward",       "backward",      "backward_input", "backward_weight", "send",
-    "recv",          "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
-    "all_gather",    "update",        "report"};
+    "forward",    "backward",      "backward_input", "backward_weight", "send",
+    "recv",       "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
+    "all_gather", "update",        "report"};
 
 void read_after(PlanLineReader& in, std::optional<int> repetition,
                 std::vector<InstructionId>& after) {

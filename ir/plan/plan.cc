@@ -15,9 +15,9 @@ namespace agpcs {
 namespace {
 
 constexpr std::array<std::string_view, 15> kOpcodeNames = {
-    "forward",       "backward",      "backward_input", "backward_weight", "send",
-    "recv",          "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
-    "all_gather",    "norm",          "update",         "report",          "gradients"};
+    "forward",    "backward",      "backward_input", "backward_weight", "send",
+    "recv",       "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
+    "all_gather", "norm",          "update",         "report",          "gradients"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {

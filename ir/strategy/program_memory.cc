@@ -59,8 +59,10 @@ MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
   if (forward) use.transfers += m.received_and_free;
   if (pass) {
     const bool parted = slot.id.opcode == Opcode::kBackwardInput;
-    use.workspace =
-        (forward ? m.forward_peak : parted ? m.input_peak : m.backward_peak) - m.in_flight;
+    use.workspace = (forward  ? m.forward_peak
+                     : parted ? m.input_peak
+                              : m.backward_peak) -
+                    m.in_flight;
   }
   if (weight) use.workspace = m.weight_peak - m.put_off;
   return use;

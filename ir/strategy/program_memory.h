@@ -33,7 +33,7 @@ class ProgramMemory {
   /// The contents of memory while one compute instruction runs, as numbers of micro-batches.
   struct Slot {
     InstructionId id;
-    int others = 0;  // micro-batches between their passes, without this instruction's own
+    int others = 0;   // micro-batches between their passes, without this instruction's own
     int put_off = 0;  // those between the two parts of their backward passes, likewise
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
   };

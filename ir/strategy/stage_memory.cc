@@ -224,7 +224,8 @@ void StageMemoryModel::find_put_off() {
     if (weight == kNone) continue;
     const Op& of = graph_.op(op);
     most = std::max(most, bytes(of.inputs[at(weight)]));
-    const TensorId factor = tensors_[at(of.inputs[0])].root, made = tensors_[at(of.outputs[0])].root;
+    const TensorId factor = tensors_[at(of.inputs[0])].root,
+                   made = tensors_[at(of.outputs[0])].root;
     if (graph_.tensor(factor).kind == TensorKind::kActivation &&
         !std::exchange(tensors_[at(factor)].put_off, true)) {
       memory_.put_off += bytes(factor);

@@ -24,10 +24,10 @@ struct StageMemory {
   std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes
   std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
   std::int64_t backward_peak = 0;  ///< of one micro-batch in its backward pass, with `in_flight`
-  /// Where backward passes are parted, else 0: held by one micro-batch between the two parts; of one
-  /// micro-batch in its input pass, with `in_flight`; and in its weight pass, with `put_off`.
+  /// Where backward passes are parted, else 0: held by one micro-batch between the two parts; of
+  /// one micro-batch in its input pass, with `in_flight`; and in its weight pass, with `put_off`.
   std::int64_t put_off = 0, input_peak = 0, weight_peak = 0;
-  std::int64_t received = 0;       ///< activations that one micro-batch receives
+  std::int64_t received = 0;           ///< activations that one micro-batch receives
   std::int64_t received_and_free = 0;  ///< the part of `received` that `in_flight` does not hold
   std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
   std::int64_t gradients_received = 0;

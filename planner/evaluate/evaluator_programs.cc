@@ -28,8 +28,7 @@ std::int64_t enough_for_memory(const PipelineShape& shape) {
         textbook_in_flight(stages, static_cast<std::int64_t>(s), shape.micro_batches);
     if (shape.in_flight[s] != textbook) return shape.micro_batches;
   }
-  return std::min<std::int64_t>(shape.micro_batches,
-                                (shape.parts_backward ? 3 : 2) * stages + 8);
+  return std::min<std::int64_t>(shape.micro_batches, (shape.parts_backward ? 3 : 2) * stages + 8);
 }
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {

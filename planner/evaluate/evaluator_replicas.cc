@@ -140,8 +140,8 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
 std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
                                 std::int64_t elsewhere) {
   const bool parted = strategy_->schedule == Schedule::kZeroBubble;
-  StageMemory memory = stages_.memory(info(stage), spec(stage),
-                                      {kNone, samples, recompute, parted}, strategy_->micro_batches);
+  StageMemory memory = stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
+                                      strategy_->micro_batches);
   const Unsummed& unsummed = unsummed_[at(stage)];
   memory.optimizer -= elsewhere;  // with the sums of gradients
   memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;

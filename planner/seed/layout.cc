@@ -393,9 +393,10 @@ Result<Layout> parse_layout(std::string_view text, const Cluster& cluster) {
   AGPCS_RETURN_IF_ERROR(check_in_flight(layout.stages));
   for (const Layout::Stage& stage : layout.stages) {
     if (layout.schedule != Schedule::kGPipe || !stage.in_flight) continue;
-    return usage(fmt::format("layout: schedule={} has all micro-batches in flight, so in-flight= "
-                             "has no effect",
-                             name_of(layout.schedule)));
+    return usage(
+        fmt::format("layout: schedule={} has all micro-batches in flight, so in-flight= "
+                    "has no effect",
+                    name_of(layout.schedule)));
   }
   return layout;
 }

@@ -75,7 +75,7 @@ class RoughModel {
   /// The seconds of the slowest device of a stage with one micro-batch.
   struct Passes {
     double forward = 0, backward = 0, both = 0;
-    double weight = 0;                          // what is put off of `backward`
+    double weight = 0;                            // what is put off of `backward`
     double way() const { return both - weight; }  // what a micro-batch's way there and back takes
   };
   /// Seconds with one micro-batch, by stage. On the first way all replicas send at once. Later only

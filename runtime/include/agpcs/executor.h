@@ -52,11 +52,10 @@ struct Evaluation {
 };
 
 /// The computation of a stage on one rank. One thread makes all calls, in program order: `prepare`
-/// once, then for each step `begin_step`, `forward` and `backward` (or its two parts) as the program
-/// says, and `update`.
-/// The caller asks for a buffer when it posts a message: for a received activation before its
-/// forward pass, for a produced one after it; for a received gradient before its backward pass (or
-/// input pass), for a produced one after it.
+/// once, then for each step `begin_step`, `forward` and `backward` (or its two parts) as the
+/// program says, and `update`. The caller asks for a buffer when it posts a message: for a received
+/// activation before its forward pass, for a produced one after it; for a received gradient before
+/// its backward pass (or input pass), for a produced one after it.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -8,9 +8,10 @@
 //
 // Execution model (the simulator and the replayer follow it exactly): each rank has four in-order
 // streams: compute (forward, backward or its two parts, update), send (send, send_gradient), recv
-// (recv, recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An instruction
-// starts when its predecessor in its stream and all instructions in its `after` have finished. A
-// transfer needs both ends. Messages and collectives wait for computations and gradients only.
+// (recv, recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An
+// instruction starts when its predecessor in its stream and all instructions in its `after` have
+// finished. A transfer needs both ends. Messages and collectives wait for computations and
+// gradients only.
 #pragma once
 
 #include <agpcs/status.h>
@@ -198,15 +199,15 @@ struct PlanBucket {
 std::int64_t travelling_bytes(const Training& training, const PlanBucket& bucket);
 
 enum class Opcode : std::uint8_t {
-  kForward,       ///< forward pass of the stage on the micro-batch
-  kBackward,      ///< backward pass of the stage on the micro-batch; gradients accumulate into the
-                  ///< buckets
-  kBackwardInput,   ///< the part of a backward pass that other stages wait for: gradients of
-                    ///< tensors. It may keep what gradients of parameters are made of
+  kForward,        ///< forward pass of the stage on the micro-batch
+  kBackward,       ///< backward pass of the stage on the micro-batch; gradients accumulate into the
+                   ///< buckets
+  kBackwardInput,  ///< the part of a backward pass that other stages wait for: gradients of
+                   ///< tensors. It may keep what gradients of parameters are made of
   kBackwardWeight,  ///< the other part: gradients of parameters, which accumulate into the buckets
-  kSend,          ///< activations of cut `object` to the consumers
-  kRecv,          ///< activations of cut `object` from the producers
-  kSendGradient,  ///< gradients of cut `object`, consumer to producer
+  kSend,            ///< activations of cut `object` to the consumers
+  kRecv,            ///< activations of cut `object` from the producers
+  kSendGradient,    ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
   kAllReduce,      ///< sums bucket `object` over the ranks of its stages
   kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
