@@ -33,18 +33,21 @@ std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& str
   return ranks;
 }
 
+std::vector<OpId> ops_of_stage(const Graph& graph, const Strategy& strategy, int stage) {
+  std::vector<OpId> ops;
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) ops.push_back(op);
+  }
+  return ops;
+}
+
 /// Writes what stage `index` recomputes. `segments` is made for the first that needs it.
 void write_segments(const Graph& graph, const Strategy& strategy, std::size_t index,
                     std::optional<Segments>& segments, PlanStage& stage) {
   const Recomputation& recompute = strategy.stages[index].recompute;
   stage.recompute = static_cast<bool>(recompute);
   if (recompute.segments < 2) return;
-  std::vector<OpId> ops;
-  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-    if (strategy.stage_of[static_cast<std::size_t>(op)] == static_cast<int>(index)) {
-      ops.push_back(op);
-    }
-  }
+  const std::vector<OpId> ops = ops_of_stage(graph, strategy, static_cast<int>(index));
   if (!segments) segments.emplace(graph);
   const std::vector<std::size_t> ends = segments->ends(ops, recompute);
   if (ends.size() == 1 && ends.front() == ops.size()) return;
@@ -149,11 +152,8 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     }
     // A program's memory does not depend on what collectives there are.
     const ProgramMemory program(stage_program(plan, timetable, stage));
-    std::vector<OpId> ops;
-    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-      if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) ops.push_back(op);
-    }
-    const StageParts parts = parts_of_stage(plan, graph, stage, std::move(ops));
+    const StageParts parts =
+        parts_of_stage(plan, graph, stage, ops_of_stage(graph, strategy, stage));
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       StageMemory memory = model->of(parts, spec.shares[i]);
@@ -197,7 +197,14 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   const Timetable timetable(plan, in_flight_by_stage(strategy));
   divide_states(graph, cluster, strategy, timetable, plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    plan.programs.push_back(stage_program(plan, timetable, stage));
+    const bool gathers = std::any_of(
+        plan.buckets.begin(), plan.buckets.end(),
+        [&](const PlanBucket& b) { return b.stage == stage && b.divides_parameters(); });
+    std::vector<BucketUse> uses;
+    if (gathers) {
+      uses = parts_of_stage(plan, graph, stage, ops_of_stage(graph, strategy, stage)).uses;
+    }
+    plan.programs.push_back(stage_program(plan, timetable, stage, uses));
   }
   add_idle_stage(cluster, strategy, ranks, plan);
   return plan;

@@ -2,9 +2,11 @@
 #include "codegen/stage_program.h"
 
 #include "ir/plan/lookup.h"
+#include "ir/strategy/posted_within.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -35,8 +37,13 @@ struct Message {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const Plan& plan, const Timetable& timetable, int stage)
-      : plan_(plan), timetable_(timetable), stage_(stage), order_(timetable.order(stage)) {
+  ProgramWriter(const Plan& plan, const Timetable& timetable, int stage,
+                std::span<const BucketUse> uses)
+      : plan_(plan),
+        timetable_(timetable),
+        stage_(stage),
+        uses_(uses),
+        order_(timetable.order(stage)) {
     for (int i = 0; i < static_cast<int>(plan.cuts.size()); ++i) {
       if (plan.cuts[static_cast<std::size_t>(i)].to == stage) in_.push_back(i);
       if (plan.cuts[static_cast<std::size_t>(i)].from == stage) out_.push_back(i);
@@ -47,10 +54,16 @@ class ProgramWriter {
   Program run() {
     find_messages();
     post_receives(0);
+    if (!uses_.empty()) add(first_gather(order_.front(), uses_));
     for (std::size_t i = 0; i < order_.size(); ++i) {
       post_receives(i + 1);
       add(order_[i], waited_for(i));
-      if (makes_gradients(order_[i].opcode)) scatter_gradients(order_[i].micro_batch);
+      // Sums of a micro-batch come before all other sums, for some of which other stages have to do
+      // more: backward passes wait for these here.
+      const InstructionId* const next = i + 1 < order_.size() ? &order_[i + 1] : nullptr;
+      for (const Instruction& posted : posted_within(plan_, stage_, order_[i], next, uses_)) {
+        program_.instructions.push_back(posted);
+      }
       post_sends(i);
     }
     write_end(order_.back());
@@ -175,22 +188,13 @@ class ProgramWriter {
     }
   }
 
-  /// Sums the gradients that ranks divide, of one micro-batch. They come before all other sums, for
-  /// some of which other stages have to do more: backward passes wait for these here.
-  void scatter_gradients(int micro_batch) {
-    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
-      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
-      if (!bucket.is_of(stage_) || !bucket.divides_gradients()) continue;
-      add({Opcode::kReduceScatter, b, micro_batch}, {{Opcode::kGradients, b, micro_batch}});
-    }
-  }
-
   void write_end(const InstructionId& last_backward) {
     std::vector<InstructionId> scattered, summed, gathers;
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
-      if (bucket.is_sharded()) gathers.push_back({Opcode::kAllGather, b, -1});
+      if (bucket.is_sharded() && !bucket.divides_parameters())
+        gathers.push_back({Opcode::kAllGather, b, -1});
       if (bucket.divides_gradients()) {
         scattered = {{Opcode::kReduceScatter, b, last_backward.micro_batch}};
         continue;
@@ -215,6 +219,7 @@ class ProgramWriter {
   const Plan& plan_;
   const Timetable& timetable_;
   int stage_;
+  std::span<const BucketUse> uses_;
   const std::vector<InstructionId>& order_;
   std::vector<Message> receives_, sends_;  // in the order in which they are needed
   std::size_t received_ = 0, sent_ = 0;    // number of messages posted
@@ -224,8 +229,9 @@ class ProgramWriter {
 
 }  // namespace
 
-Program stage_program(const Plan& plan, const Timetable& timetable, int stage) {
-  return ProgramWriter(plan, timetable, stage).run();
+Program stage_program(const Plan& plan, const Timetable& timetable, int stage,
+                      std::span<const BucketUse> uses) {
+  return ProgramWriter(plan, timetable, stage, uses).run();
 }
 
 }  // namespace agpcs

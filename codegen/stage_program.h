@@ -3,8 +3,11 @@
 #pragma once
 
 #include "codegen/timetable.h"
+#include "ir/strategy/state_parts.h"
 
 #include <agpcs/plan.h>
+
+#include <span>
 
 namespace agpcs {
 
@@ -25,8 +28,12 @@ namespace agpcs {
 /// waits forever, even when a transfer waits for both ends: everything waits only for what the
 /// timetable has earlier.
 ///
+/// `uses` says where backward passes need parameters that ranks divide (`StageParts::uses`); passes
+/// gather these buckets, and where there are none, nothing.
+///
 /// Gives: an order of instructions in which each comes after everything in its `after`. Cost:
 /// O(micro-batches x cuts of the stage, sorted, + buckets).
-Program stage_program(const Plan& plan, const Timetable& timetable, int stage);
+Program stage_program(const Plan& plan, const Timetable& timetable, int stage,
+                      std::span<const BucketUse> uses = {});
 
 }  // namespace agpcs

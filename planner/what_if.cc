@@ -77,8 +77,8 @@ class PlanChanges {
   bool fills_otherwise(const Strategy& strategy) const {
     return !std::equal(strategy.stages.begin(), strategy.stages.end(), now_.stages.begin(),
                        now_.stages.end(), [](const StageSpec& a, const StageSpec& b) {
-                         return (a.state == StateLevel::kGradients) ==
-                                (b.state == StateLevel::kGradients);
+                         return (a.state >= StateLevel::kGradients) ==
+                                (b.state >= StateLevel::kGradients);
                        });
   }
 
@@ -323,20 +323,31 @@ class PlanChanges {
   }
 
   static std::string divides_text(int stage, StateLevel now, StateLevel level) {
-    const bool fills = now == StateLevel::kGradients;
+    const bool fewer = level < now;
     switch (level) {
       case StateLevel::kWhole:
         return fmt::format("s{} has all of, not divides, the optimizer's state{}", stage,
-                           fills ? " and gradients" : "");
+                           now == StateLevel::kParameters  ? ", gradients and parameters"
+                           : now == StateLevel::kGradients ? " and gradients"
+                                                           : "");
       case StateLevel::kOptimizer:
         return fmt::format("s{} divides the optimizer's state{}", stage,
-                           fills ? ", not gradients" : "");
+                           now == StateLevel::kParameters ? ", not gradients and parameters"
+                           : fewer                        ? ", not gradients"
+                                                          : "");
       case StateLevel::kGradients:
+        if (fewer) return fmt::format("s{} divides gradients, not parameters", stage);
+        return fmt::format("s{} divides {}", stage,
+                           now == StateLevel::kOptimizer ? "gradients, too"
+                                                         : "the optimizer's state and gradients");
+      case StateLevel::kParameters:
         break;
     }
-    return fmt::format(
-        "s{} divides {}", stage,
-        now == StateLevel::kOptimizer ? "gradients, too" : "the optimizer's state and gradients");
+    return fmt::format("s{} divides {}", stage,
+                       now == StateLevel::kGradients   ? "parameters, too"
+                       : now == StateLevel::kOptimizer ? "gradients and parameters, too"
+                                                       : "the optimizer's state, gradients and "
+                                                         "parameters");
   }
 
   Status change_memory() {
@@ -346,8 +357,8 @@ class PlanChanges {
           attempt("recompute", {SetMemory{stage, spec.recompute ? Recomputation{} : kWholeStage}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
-      for (const StateLevel level :
-           {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients}) {
+      for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer,
+                                     StateLevel::kGradients, StateLevel::kParameters}) {
         if (spec.devices.size() < 2 || level == spec.state) continue;
         if (!may_divide(problem_, level)) continue;
         AGPCS_RETURN_IF_ERROR(attempt("state", {SetMemory{stage, std::nullopt, level}},

@@ -25,6 +25,8 @@ double& reason_of(const StepWaits& waits, const Wait& wait, DeviceReport& report
       return report.gradients;
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
       return report.all_reduce;
     case Opcode::kSend:
     case Opcode::kSendGradient:
@@ -122,6 +124,8 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
       case Opcode::kAllReduce:
       case Opcode::kReduceScatter:
       case Opcode::kAllGather:
+      case Opcode::kGatherForward:
+      case Opcode::kGatherBackward:
         if (first_rank[at(id.object)] == event.rank) {
           loads.add(model.collective_of(id), event.start, event.end);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/explain/step_waits.h"
 
+#include "cost_model/step/flat_step.h"
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 
@@ -33,8 +34,8 @@ std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
 }  // namespace
 
 std::string_view name_of(WaitReason reason) {
-  constexpr std::array<std::string_view, 6> kNames = {"start",     "stream", "after",
-                                                      "gradients", "peer",   "member"};
+  constexpr std::array<std::string_view, 7> kNames = {"start", "stream", "after", "gradients",
+                                                      "need",  "peer",   "member"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 
@@ -75,13 +76,18 @@ void StepWaits::read_programs() {
       if (before >= 0) waits[i].push_back({before, WaitReason::kStream, -1});
       before = static_cast<int>(i);
       for (const InstructionId& id : instruction.after) {
-        const bool gradients = id.opcode == Opcode::kGradients;
-        const InstructionId done = gradients ? plan_.weight_pass(id.micro_batch) : id;
+        const bool within = is_event(id.opcode);
+        const WaitReason reason = id.opcode == Opcode::kGradients ? WaitReason::kGradients
+                                  : within                        ? WaitReason::kNeed
+                                                                  : WaitReason::kAfter;
+        const InstructionId done = id.opcode == Opcode::kGradients
+                                       ? plan_.weight_pass(id.micro_batch)
+                                   : within ? pass_of(id)
+                                            : id;
         const auto found = index.find(key_of(done));
         AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
                     name_of(instruction.id), name_of(id));
-        waits[i].push_back({found->second, gradients ? WaitReason::kGradients : WaitReason::kAfter,
-                            gradients ? id.object : -1});
+        waits[i].push_back({found->second, reason, within ? id.object : -1});
       }
     }
     index_.push_back(std::move(index));
@@ -119,29 +125,49 @@ void StepWaits::find_pauses() {
   for (int rank = 0; rank < plan_.rank_count(); ++rank) {
     const std::vector<Instruction>& program = plan_.programs[at(stage_of(rank))].instructions;
     const RankTimes& times = model_.ranks[at(rank)].times;
-    int before = -1, pass = -1;
+    int scatter = -1, gather = -1, pass = -1;
     double now = 0, done = 0;  // of the pass: the time, and the seconds of work so far
-    for (std::size_t i = 0; i < program.size(); ++i) {
-      const InstructionId& id = program[i].id;
-      if (!sums_one_micro_batch(id)) continue;
-      const int scatter = rank_begin(rank) + static_cast<int>(i);
-      const int own = find(rank, plan_.weight_pass(id.micro_batch));
+    // The pass of `of` gets to where it has done `work`; `event` begins there, and the pass waits
+    // for `before`.
+    const auto reach = [&](const InstructionId& of, double work, int event, int before) {
+      const int own = find(rank, of);
       if (own != pass) {
         pass = own;
-        now = event(pass).start;
+        now = this->event(pass).start;
         done = 0;
       }
-      const double work = gradients_of(times, id.micro_batch, id.object);
-      now = std::min(event(pass).end, now + (work - done));
+      now = std::min(this->event(pass).end, now + (work - done));
       done = work;
-      filled_at_[scatter] = now;
+      if (event >= 0) reached_at_[event] = now;
       if (before >= 0 && end(before) > now + kSame * step_) {
-        pauses_[at(pass)].push_back({before, now, std::min(event(pass).end, end(before))});
+        pauses_[at(pass)].push_back({before, now, std::min(this->event(pass).end, end(before))});
         now = pauses_[at(pass)].back().until;
       }
-      before = scatter;
+    };
+    const auto need = [&](int next) {
+      const InstructionId& of = event(gather).instruction;
+      reach(pass_of(of), needs_of(times, of), next, gather);
+    };
+    for (std::size_t i = 0; i < program.size(); ++i) {
+      const InstructionId& id = program[i].id;
+      const int own = rank_begin(rank) + static_cast<int>(i);
+      if (gathers_for_pass(id.opcode)) {
+        if (gather >= 0) need(own);
+        gather = own;
+      } else if (sums_one_micro_batch(id)) {
+        reach({Opcode::kBackward, -1, id.micro_batch},
+              gradients_of(times, id.micro_batch, id.object), own, scatter);
+        scatter = own;
+      }
+      if (i + 1 == program.size() && gather >= 0) need(-1);
     }
   }
+}
+
+double StepWaits::needs_of(const RankTimes& times, const InstructionId& gather) const {
+  const bool larger = gather.micro_batch < model_.smaller_from;
+  const std::size_t which = need_times(gather.opcode == Opcode::kGatherForward, larger);
+  return times.needs[which * plan_.buckets.size() + at(gather.object)];
 }
 
 double StepWaits::gradients_of(const RankTimes& times, int micro_batch, int bucket) const {
@@ -157,8 +183,8 @@ double StepWaits::paused_seconds(int pass) const {
 
 /// Assumes that the pass was slowed evenly, but for a pass that waits within.
 double StepWaits::gradients_at(int event, int backward, int bucket) const {
-  const auto filled = filled_at_.find(event);
-  if (filled != filled_at_.end()) return filled->second;
+  const auto filled = reached_at_.find(event);
+  if (filled != reached_at_.end()) return filled->second;
   const TimelineEvent& pass = this->event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
   const double whole = times.smaller_backward;  // gradients come in the last backward

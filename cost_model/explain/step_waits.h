@@ -24,6 +24,7 @@ enum class WaitReason : std::uint8_t {
   kStream,     ///< its predecessor in its stream
   kAfter,      ///< an instruction of its `after`
   kGradients,  ///< the last gradient of a bucket, during a backward pass
+  kNeed,       ///< a pass that needed the parameters of a bucket, so that the next could come
   kPeer,       ///< the other end of a transfer
   kMember,     ///< the last member of a collective
 };
@@ -36,9 +37,10 @@ struct Wait {
   double time = 0;  ///< when the wait was over, seconds
 };
 
-/// A time during which a backward pass waited for the sum of gradients that it had made before.
+/// A time during which a pass waited for the sum of gradients that it had made before, or for
+/// parameters.
 struct Pause {
-  int event = -1;  ///< the sum
+  int event = -1;  ///< the sum or gather
   double since = 0, until = 0;
 };
 
@@ -109,6 +111,7 @@ class StepWaits {
   int stage_of(int rank) const { return model_.ranks[at(rank)].stage; }
   double gradients_at(int event, int backward, int bucket) const;
   double gradients_of(const RankTimes& times, int micro_batch, int bucket) const;
+  double needs_of(const RankTimes& times, const InstructionId& gather) const;
   void find_pauses();
   void read_programs();
   void read_timeline(const Estimate& estimate);
@@ -127,8 +130,9 @@ class StepWaits {
   std::vector<int> first_of_rank_;                            // one entry more than ranks
   std::vector<const TimelineEvent*> events_;
   std::vector<double> arrivals_;
-  std::vector<std::vector<Pause>> pauses_;     // by event
-  std::unordered_map<int, double> filled_at_;  // by sum of a micro-batch: when it had its gradients
+  std::vector<std::vector<Pause>> pauses_;  // by event
+  // By event that begins within a pass: when the pass was there.
+  std::unordered_map<int, double> reached_at_;
   std::vector<WaitMeeting> meetings_;
   std::vector<std::vector<int>> meetings_of_;
 };

@@ -135,8 +135,16 @@ void StepEngine::handle(const StepEvent& event) {
       computations_[at(rank)].reached(index);
       announce_release(rank);
       satisfy(rank, index);
+      pause_if_behind(rank, step_->ranks[at(rank)].program->instructions[at(index)].scatter_before);
+      break;
+    case EventKind::kNeed: {
+      if (!computations_[at(rank)].is_current(event.version)) break;
+      computations_[at(rank)].reached(index);
+      const int next = step_->ranks[at(rank)].program->instructions[at(index)].lets_begin;
+      if (next >= 0) satisfy(rank, next);
       pause_if_behind(rank, index);
       break;
+    }
     case EventKind::kFlowing:
       start_flows(rank);
       break;
@@ -294,12 +302,19 @@ double StepEngine::gradients_after(int rank, const InstructionId& backward, int 
   return (larger ? step_->larger_gradients : step_->gradients)[row + at(bucket)];
 }
 
-/// Lets a backward pass wait where it has filled the bucket of `scatter`, a sum of its own
-/// micro-batch's gradients, while the sum before that is under way.
-void StepEngine::pause_if_behind(int rank, int scatter) {
-  const int before = step_->ranks[at(rank)].program->instructions[at(scatter)].scatter_before;
+double StepEngine::needs_after(int rank, const InstructionId& pass, int bucket) const {
+  const bool forward = pass.opcode == Opcode::kForward;
+  const bool larger = pass.micro_batch < step_->smaller_from;
+  const std::size_t which = need_times(forward, larger);
+  const std::size_t row = at(step_->ranks[at(rank)].times) * kNeedTimes + which;
+  return step_->needs[row * step_->bucket_count() + at(bucket)];
+}
+
+/// Lets a pass wait while `before` has not ended: the sum before that of the bucket which it has
+/// filled, or the gather of what it needs. -1: there is none.
+void StepEngine::pause_if_behind(int rank, int before) {
   Rank& state = ranks_[at(rank)];
-  if (before < 0 || waits_of(rank)[before] != 0) {
+  if (before < 0 || waits_of(rank)[before] == kDone) {
     if (state.retimed && computations_[at(rank)].end_is_left()) announce(rank);
     return;
   }
@@ -334,14 +349,20 @@ void StepEngine::compute_slowed(int rank, const PrecedenceGraph::Instruction& in
     running.add_gradients(release.instruction,
                           lead + gradients_after(rank, instruction.id, release.bucket));
   }
+  for (int i = instruction.use; i < instruction.use_end; ++i) {
+    const PrecedenceGraph::Use& use = program.uses[at(i)];
+    running.add_need(use.gather, lead + needs_after(rank, instruction.id, use.bucket));
+  }
   announce(rank);
 }
 
 /// Puts the ends of a rank's computation and gradients on the calendar.
 void StepEngine::announce(int rank) {
   const RunningComputation& running = computations_[at(rank)];
-  running.for_each_end([&](double time, int instruction, bool gradients) {
-    const EventKind kind = gradients ? EventKind::kGradients : EventKind::kComputed;
+  running.for_each_end([&](double time, int instruction, RunningComputation::End end) {
+    const EventKind kind = end == RunningComputation::End::kGradients ? EventKind::kGradients
+                           : end == RunningComputation::End::kNeed    ? EventKind::kNeed
+                                                                      : EventKind::kComputed;
     push(time, kind, rank, instruction, running.version());
   });
 }

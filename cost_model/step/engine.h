@@ -73,6 +73,7 @@ class StepEngine {
     kFlowing,    // the latency of an exchange's phase has passed; rank: exchange
     kFlowEnd,    // a flow ends; rank: slot
     kBegun,      // the message overhead of an exchange's ends has passed; rank: exchange
+    kNeed,       // a pass of rank needs parameters; index: the instruction that gathers them
   };
   struct Rank {
     bool computing = false;
@@ -82,7 +83,7 @@ class StepEngine {
     double owed = 0;       // seconds that messages add to the next computation
     double left = 0;       // seconds of passes that have not begun, and after; only with `most_`
     bool retimed = false;  // what it computes is in computations_
-    int waits_for = -1;    // the sum for which its backward pass waits within; -1: none
+    int waits_for = -1;    // the sum or gather for which its pass waits within; -1: none
     double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
     int first_wait = 0;                   // index in waits_
     int release = 0, release_end = 0;     // releases not announced yet, ascending by time
@@ -129,7 +130,8 @@ class StepEngine {
   void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                       double lead, double seconds);
   double gradients_after(int rank, const InstructionId& backward, int bucket) const;
-  void pause_if_behind(int rank, int scatter);
+  double needs_after(int rank, const InstructionId& pass, int bucket) const;
+  void pause_if_behind(int rank, int before);
   void set_computing(int rank, bool computing);
   void resume(int rank);
   bool releases_in_order(int rank, const PrecedenceGraph::Instruction& instruction) const;

@@ -16,6 +16,7 @@ void FlatStep::clear() {
   gradients.clear();
   larger_gradients.clear();
   tails.clear();
+  needs.clear();
   channels.clear();
   collectives.clear();
   group_of_bucket.clear();
@@ -103,6 +104,7 @@ void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
                           rank.times.smaller_weight});
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
+    step.needs.insert(step.needs.end(), rank.times.needs.begin(), rank.times.needs.end());
     if (!scatters) continue;
     step.larger_gradients.insert(step.larger_gradients.end(), rank.times.larger_gradients.begin(),
                                  rank.times.larger_gradients.end());

@@ -5,6 +5,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/precedence_graph.h"
+#include "ir/plan/lookup.h"
 
 #include <agpcs/plan.h>
 
@@ -15,6 +16,13 @@
 namespace agpcs {
 
 struct StepModel;
+
+/// The kinds of passes for which it is known when they need a bucket: forward and backward passes
+/// of smaller micro-batches, then of larger ones.
+inline constexpr std::size_t kNeedTimes = 4;
+inline std::size_t need_times(bool forward, bool larger) {
+  return (larger ? 2 : 0) + (forward ? 0 : 1);
+}
 
 /// Seconds of computations. Ranks with equal times share an entry.
 struct FlatTimes {
@@ -50,9 +58,12 @@ struct FlatStep {
                                          ///< no sum is of a single micro-batch
   std::vector<double> tails;  ///< by times: seconds that the step surely takes after the last pass
                               ///< of a rank, if that takes no longer than alone; may be left out
+  /// [(times x kNeedTimes + which) x buckets + bucket]: seconds since a pass began until it needs
+  /// the bucket; empty where ranks divide no parameters.
+  std::vector<double> needs;
   std::vector<FlatChannel> channels;
   /// By bucket: all-reduce or reduce-scatter; then the report and the norm; then by bucket:
-  /// all-gather, which may be left out where no bucket is sharded.
+  /// all-gather, or gather for a pass, which may be left out where no bucket is sharded.
   std::vector<const Exchange*> collectives;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
   /// share buckets. The groups of the stages come first, in their order.
@@ -66,7 +77,7 @@ struct FlatStep {
     if (id.opcode == Opcode::kReport) return bucket_count();
     if (id.opcode == Opcode::kNorm) return bucket_count() + 1;
     const auto bucket = static_cast<std::size_t>(id.object);
-    return id.opcode == Opcode::kAllGather ? bucket_count() + 2 + bucket : bucket;
+    return sums_gradients(id.opcode) ? bucket : bucket_count() + 2 + bucket;
   }
   /// Returns the group of a collective; -1 for those in which all ranks take part.
   int group_of_collective(std::size_t collective) const {

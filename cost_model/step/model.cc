@@ -146,7 +146,7 @@ const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const
 
 const Exchange& StepModel::collective_of(const InstructionId& id) const {
   if (is_of_all_ranks(id.opcode)) return id.opcode == Opcode::kNorm ? norm : report;
-  return (id.opcode == Opcode::kAllGather ? gathers : sums)[at(id.object)];
+  return (sums_gradients(id.opcode) ? sums : gathers)[at(id.object)];
 }
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,

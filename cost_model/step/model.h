@@ -29,6 +29,9 @@ struct RankTimes {
   /// By bucket: from the start of the step's last backward, or weight pass, of a smaller
   /// micro-batch, to its last gradient; and that of a larger one.
   std::vector<double> gradients, larger_gradients;
+  /// [which (`need_times`) x buckets + bucket]: from the start of a pass until it needs the
+  /// bucket's parameters; empty where ranks divide none of the plan.
+  std::vector<double> needs;
 };
 
 /// All tensors of a cut that travel from one rank to another, in one direction.

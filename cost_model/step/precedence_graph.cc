@@ -20,6 +20,7 @@ namespace {
 struct Wait {
   int before = 0, instruction = 0;
   int bucket = kNone;  // it waits for this bucket's gradients alone, which `before` completes
+  bool needs = false;  // it is a gather that waits for what `before` needs
 };
 
 /// Finds instructions of a program by their id.
@@ -73,8 +74,7 @@ Result<std::vector<Wait>> waits_of(const Program& program) {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     for (const InstructionId& id : instructions[i].after) {
       const bool gradients = id.opcode == Opcode::kGradients;
-      int before =
-          index_of.find(gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id);
+      int before = index_of.find(is_event(id.opcode) ? pass_of(id) : id);
       if (gradients && before == kNone) {
         before = index_of.find({Opcode::kBackwardWeight, -1, id.micro_batch});
       }
@@ -83,7 +83,8 @@ Result<std::vector<Wait>> waits_of(const Program& program) {
             fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
                         name_of(instructions[i].id), name_of(id)));
       }
-      waits.push_back({before, static_cast<int>(i), gradients ? id.object : kNone});
+      waits.push_back({before, static_cast<int>(i), gradients ? id.object : kNone,
+                       is_event(id.opcode) && !gradients});
     }
   }
   return waits;
@@ -98,12 +99,42 @@ std::vector<int> begins_of(const std::vector<Wait>& waits, std::size_t instructi
   return begins;
 }
 
+/// Adds where passes need what gathers bring. Gathers are in the order of passes.
+Status add_uses(const Program& program, PrecedenceGraph& graph) {
+  const bool some = std::any_of(program.instructions.begin(), program.instructions.end(),
+                                [](const auto& one) { return gathers_for_pass(one.id.opcode); });
+  if (!some) return {};
+  const InstructionIndex index_of(program);
+  int last = kNone;
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const InstructionId& id = program.instructions[i].id;
+    if (!gathers_for_pass(id.opcode)) continue;
+    const auto gather = static_cast<int>(i);
+    const int pass = index_of.find(pass_of(id));
+    if (pass == kNone) {
+      return internal_error(
+          fmt::format("the plan cannot finish: {} serves {}, which its program "
+                      "lacks",
+                      name_of(id), name_of(pass_of(id))));
+    }
+    PrecedenceGraph::Instruction& reader = graph.instructions[at(pass)];
+    if (reader.use == reader.use_end) reader.use = static_cast<int>(graph.uses.size());
+    graph.uses.push_back({id.object, gather});
+    reader.use_end = static_cast<int>(graph.uses.size());
+    reader.waits_within = true;
+    graph.instructions[i].gathers = true;
+    if (last != kNone) graph.instructions[at(last)].lets_begin = gather;
+    last = gather;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PrecedenceGraph> precedence_graph(const Program& program) {
   AGPCS_TRY(const std::vector<Wait> waits, waits_of(program));
   const std::size_t count = program.instructions.size();
-  const auto is_next = [](const Wait& wait) { return wait.bucket == kNone; };
+  const auto is_next = [](const Wait& wait) { return wait.bucket == kNone && !wait.needs; };
   const auto is_release = [](const Wait& wait) { return wait.bucket != kNone; };
   std::vector<int> next = begins_of(waits, count, is_next);
   std::vector<int> release = begins_of(waits, count, is_release);
@@ -122,7 +153,9 @@ Result<PrecedenceGraph> precedence_graph(const Program& program) {
   graph.waits.resize(count);
   for (const Wait& wait : waits) {
     ++graph.waits[at(wait.instruction)];
-    if (is_next(wait)) {
+    if (wait.needs) {
+      continue;  // see `add_uses`
+    } else if (is_next(wait)) {
       graph.next[at(next[at(wait.before)]++)] = wait.instruction;
     } else {
       graph.releases[at(release[at(wait.before)]++)] = {wait.bucket, wait.instruction};
@@ -130,6 +163,7 @@ Result<PrecedenceGraph> precedence_graph(const Program& program) {
       if (sums_one_micro_batch(released)) graph.instructions[at(wait.before)].waits_within = true;
     }
   }
+  AGPCS_RETURN_IF_ERROR(add_uses(program, graph));
   for (std::size_t i = 0; i < count; ++i) {
     if (graph.waits[i] == 0) graph.starts.push_back(static_cast<int>(i));
   }

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace agpcs {
 
 class RunningComputation {
  public:
+  /// What has come to its end: all, a bucket's gradients, or what precedes a need of parameters.
+  enum class End : std::uint8_t { kAll, kGradients, kNeed };
   /// Starts a computation of `work` seconds at full speed. It advances at `speed`, 0 to 1. If it
   /// `waits_within`, for what it does at its gradients, it ends after the last of them.
   void start(int instruction, double now, double work, double speed, bool waits_within) {
@@ -23,8 +26,13 @@ class RunningComputation {
   }
   /// Adds gradients that `instruction` waits for; they are ready after `work` seconds at full
   /// speed.
-  void add_gradients(int instruction, double work) { gradients_.push_back({instruction, work}); }
-  /// Notes that the gradients that `instruction` waits for are ready.
+  void add_gradients(int instruction, double work) {
+    gradients_.push_back({End::kGradients, instruction, work});
+  }
+  /// Adds a place after `work` seconds at full speed, where it needs what `gather` brings.
+  void add_need(int gather, double work) { gradients_.push_back({End::kNeed, gather, work}); }
+  /// Notes that the gradients that `instruction` waits for are ready, or that what it brings is
+  /// needed.
   void reached(int instruction) {
     const auto found = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradients& g) {
       return g.instruction == instruction;
@@ -48,13 +56,13 @@ class RunningComputation {
 
   /// Returns whether its end depended on the gradients reached so far, and is known now.
   bool end_is_left() const { return waits_within_ && gradients_.empty(); }
-  /// Calls `f(time, instruction, is gradients)` for each end that is known; at speed 0, it makes no
+  /// Calls `f(time, instruction, End)` for each end that is known; at speed 0, it makes no
   /// call.
   template <typename F>
   void for_each_end(F f) const {
     if (speed_ == 0) return;
-    if (!waits_within_ || gradients_.empty()) f(since_ + left_ / speed_, instruction_, false);
-    for (const Gradients& g : gradients_) f(since_ + g.left / speed_, g.instruction, true);
+    if (!waits_within_ || gradients_.empty()) f(since_ + left_ / speed_, instruction_, End::kAll);
+    for (const Gradients& g : gradients_) f(since_ + g.left / speed_, g.instruction, g.end);
   }
   bool is_current(int version) const { return version == version_; }
   int version() const { return version_; }
@@ -64,6 +72,7 @@ class RunningComputation {
 
  private:
   struct Gradients {
+    End end = End::kGradients;
     int instruction = 0;
     double left = 0;  // seconds of work, at `since_`
   };

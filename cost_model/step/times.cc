@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step/times.h"
 
+#include "cost_model/step/flat_step.h"
 #include "ir/graph/weight_pass.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/segments.h"
+#include "ir/strategy/state_parts.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +24,13 @@ struct StageWork {
   std::int64_t elements = 0, tensors = 0;      // sizes of its parameters
   std::vector<std::pair<int, OpId>> releases;  // bucket, operator of its last gradient
   std::vector<std::size_t> segment_ends;       // indices into `ops`; those before are recomputed
+  /// A bucket whose parameters are divided: the operators before which forward and backward passes
+  /// need it.
+  struct Need {
+    int bucket = 0;
+    OpId forward = 0, backward = 0;
+  };
+  std::vector<Need> needs;
 };
 
 using ParameterIds = std::unordered_map<std::string_view, TensorId>;
@@ -59,6 +68,17 @@ Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const 
   return first;
 }
 
+/// Needs: the stage reads the bucket's parameters.
+StageWork::Need need_of_bucket(int index, const PlanBucket& bucket, const Graph& graph,
+                               const ParameterIds& ids, OpId first, const StageWork& stage) {
+  StageWork::Need need = {index, first, kNone};
+  for (const BucketMember& member : bucket.members) {
+    const OpId last = graph.tensor(ids.at(member.parameter)).consumers.back();
+    need.backward = std::max(need.backward, needed_before(last, stage.ops, stage.segment_ends));
+  }
+  return need;
+}
+
 Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& graph) {
   AGPCS_TRY(std::vector<std::vector<OpId>> ops, operators_of_stages(plan, graph));
   std::vector<StageWork> work(plan.stages.size());
@@ -73,6 +93,10 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
       StageWork& stage = work[static_cast<std::size_t>(s)];
       AGPCS_TRY(const OpId first, first_consumer(bucket, graph, ids, stage.ops));
       stage.releases.emplace_back(static_cast<int>(b), first);
+      if (bucket.divides_parameters()) {
+        stage.needs.push_back(
+            need_of_bucket(static_cast<int>(b), bucket, graph, ids, first, stage));
+      }
       stage.elements += bucket.elements();
       stage.tensors += static_cast<std::int64_t>(bucket.members.size());
     }
@@ -88,19 +112,34 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
 /// `others`: the elements that other ranks own.
 /// `parted`: how the backward pass is parted, by index in `ops`; empty: it is not.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   std::int64_t others, std::size_t bucket_count,
+                   std::int64_t others, std::size_t bucket_count, bool gathers,
                    const std::vector<double>& parted) {
   RankTimes times;
   times.gradients.resize(bucket_count);
   times.begin = costs.begin_seconds(kind, work.elements);
   times.update = costs.update_seconds(kind, work.elements - others, work.tensors);
   std::vector<OpSeconds> seconds(work.ops.size());
+  std::vector<double> before(work.ops.size());  // by operator: seconds of the pass before it
   for (std::size_t i = 0; i < work.ops.size(); ++i) {
     seconds[i] = costs.seconds(kind, work.ops[i], samples);
+    before[i] = times.forward;
     times.forward += seconds[i].forward;
   }
+  const auto place_of = [&](OpId op) {
+    return static_cast<std::size_t>(std::lower_bound(work.ops.begin(), work.ops.end(), op) -
+                                    work.ops.begin());
+  };
+  times.needs.resize(gathers ? kNeedTimes * bucket_count : 0);
+  for (const StageWork::Need& need : work.needs) {
+    times.needs[need_times(true, false) * bucket_count + static_cast<std::size_t>(need.bucket)] =
+        before[place_of(need.forward)];
+  }
+  const auto ends_segment = [&](std::size_t i) {
+    return std::binary_search(work.segment_ends.begin(), work.segment_ends.end(), i + 1);
+  };
   double elapsed = 0;
   const auto repeated = [&](std::size_t first, std::size_t end) {
+    before[end - 1] = elapsed;
     double again = 0;
     for (std::size_t i = first; i < end; ++i) again += seconds[i].forward;
     elapsed += again;
@@ -110,12 +149,17 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
   }
   auto release = work.releases.begin();
   walk_back(work.ops.size(), work.segment_ends, repeated, [&](std::size_t i) {
+    if (!ends_segment(i)) before[i] = elapsed;
     elapsed += parted.empty() ? seconds[i].backward : parted[i] * seconds[i].backward;
     for (; release != work.releases.end() && release->second >= work.ops[i]; ++release) {
       times.gradients[static_cast<std::size_t>(release->first)] = elapsed;
     }
   });
   (parted.empty() ? times.backward : times.weight) = elapsed;
+  for (const StageWork::Need& need : work.needs) {
+    times.needs[need_times(false, false) * bucket_count + static_cast<std::size_t>(need.bucket)] =
+        before[place_of(need.backward)];
+  }
   return times;
 }
 
@@ -132,6 +176,8 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
   for (std::size_t s = 0; s < work.size() && plan.parts_backward(); ++s) {
     for (const OpId op : work[s].ops) parted[s].push_back(weight_part(graph, op));
   }
+  const bool gathers = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                   [](const auto& b) { return b.divides_parameters(); });
   // By stage, kind, samples, what others own, and whether it takes a sample less of smaller
   // micro-batches.
   std::map<std::tuple<int, int, std::int64_t, std::int64_t, bool>, RankTimes> known;
@@ -145,7 +191,8 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
     const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
     if (added) {
       const auto of = [&](std::int64_t count) {
-        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size(), parted[s]);
+        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size(), gathers,
+                        parted[s]);
       };
       entry->second = of(samples);
       const RankTimes smaller = odd ? of(samples - 1) : entry->second;
@@ -154,6 +201,10 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
       entry->second.smaller_weight = smaller.weight;
       entry->second.larger_gradients = std::move(entry->second.gradients);
       entry->second.gradients = smaller.gradients;
+      const auto larger = entry->second.needs.begin();  // where those of smaller ones belong
+      const auto half = static_cast<std::ptrdiff_t>(entry->second.needs.size() / 2);
+      std::copy(larger, larger + half, larger + half);
+      std::copy(smaller.needs.begin(), smaller.needs.begin() + half, larger);
     }
     rank.times = entry->second;
   }

@@ -56,7 +56,8 @@ std::optional<AllReduce> all_reduce_named(std::string_view name) {
 }
 
 std::string_view name_of(StateLevel level) {
-  constexpr std::array<std::string_view, 3> kNames = {"whole", "optimizer", "gradients"};
+  constexpr std::array<std::string_view, 4> kNames = {"whole", "optimizer", "gradients",
+                                                      "parameters"};
   return kNames[static_cast<std::size_t>(level)];
 }
 

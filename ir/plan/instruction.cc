@@ -2,6 +2,7 @@
 #include "ir/plan/instruction.h"
 
 #include "ir/base/units.h"
+#include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 const std::vector<std::string> kOpcodes = {
     "forward",    "backward",      "backward_input", "backward_weight", "send",
     "recv",       "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
-    "all_gather", "update",        "report"};
+    "all_gather", "update",        "report",         "gather_forward",  "gather_backward"};
 
 void read_after(PlanLineReader& in, std::optional<int> repetition,
                 std::vector<InstructionId>& after) {
@@ -28,7 +29,7 @@ void read_after(PlanLineReader& in, std::optional<int> repetition,
     }
     const std::string word(part.substr(0, part.find(':')));
     std::vector<std::string> words = kOpcodes;
-    words.push_back("gradients");
+    words.insert(words.end(), {"gradients", "in_forward", "in_backward"});
     const std::string near = opcode_named(word) ? "" : nearest(word, words);
     return in.fail(fmt::format("'{}' names no instruction", part),
                    !near.empty() ? fmt::format("did you mean '{}'?", near)
@@ -74,7 +75,7 @@ Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
   PlanLineReader in(line, diagnostics, {"mb", "after"});
   Instruction instruction;
   const std::optional<Opcode> opcode = opcode_named(line.keyword());
-  if (!opcode || *opcode == Opcode::kGradients) {
+  if (!opcode || is_event(*opcode)) {
     in.fail(fmt::format("unknown instruction '{}'", line.keyword()),
             did_you_mean(line.keyword(), kOpcodes, "instructions"));
     return instruction;

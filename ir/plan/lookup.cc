@@ -106,8 +106,34 @@ std::vector<InstructionId> collectives_of(const Plan& plan, int bucket) {
   const int sums = of.divides_gradients() ? static_cast<int>(plan.micro_batches) : 0;
   for (int k = 0; k < sums; ++k) ids.push_back({Opcode::kReduceScatter, bucket, k});
   if (sums == 0) ids.push_back({Opcode::kReduceScatter, bucket, -1});
-  ids.push_back({Opcode::kAllGather, bucket, -1});
+  if (!of.divides_parameters()) {
+    ids.push_back({Opcode::kAllGather, bucket, -1});
+    return ids;
+  }
+  for (int k = 0; k < sums; ++k) {
+    ids.push_back({Opcode::kGatherForward, bucket, k});
+    ids.push_back({Opcode::kGatherBackward, bucket, k});
+  }
   return ids;
+}
+
+bool is_event(Opcode opcode) {
+  return opcode == Opcode::kGradients || opcode == Opcode::kInForward ||
+         opcode == Opcode::kInBackward;
+}
+
+bool gathers_for_pass(Opcode opcode) {
+  return opcode == Opcode::kGatherForward || opcode == Opcode::kGatherBackward;
+}
+
+InstructionId pass_of(const InstructionId& id) {
+  const bool forward = id.opcode == Opcode::kGatherForward || id.opcode == Opcode::kInForward;
+  return {forward ? Opcode::kForward : Opcode::kBackward, -1, id.micro_batch};
+}
+
+InstructionId need_of(const InstructionId& gather) {
+  const bool forward = gather.opcode == Opcode::kGatherForward;
+  return {forward ? Opcode::kInForward : Opcode::kInBackward, gather.object, gather.micro_batch};
 }
 
 bool sums_gradients(Opcode opcode) {

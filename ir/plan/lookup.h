@@ -34,12 +34,22 @@ int group_of(const Plan& plan, const PlanBucket& bucket);
 std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the instructions that each rank of bucket `bucket`, which several hold, has for it: the
 /// sum of gradients, or that of each micro-batch where the ranks divide them; and with sharded
-/// state the exchange of updated parameters.
+/// state the exchange of updated parameters, or where the ranks divide parameters one before each
+/// pass.
 std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
 bool sums_gradients(Opcode opcode);
 /// Returns whether the instruction sums the gradients of one micro-batch, which ranks divide.
 bool sums_one_micro_batch(const InstructionId& id);
+/// Returns whether `opcode` is a moment within a pass, for which instructions wait.
+bool is_event(Opcode opcode);
+/// Returns whether an instruction of `opcode` brings parameters that ranks divide to a pass.
+bool gathers_for_pass(Opcode opcode);
+/// Returns the pass of such a gather, or the pass in which an event happens where backward passes
+/// are whole.
+InstructionId pass_of(const InstructionId& id);
+/// Returns the moment when the pass of a gather needs what it brings.
+InstructionId need_of(const InstructionId& gather);
 /// Returns, by replica of stage `stage`, the sum over the elements of its buckets that other ranks
 /// own of `of_element(bucket)`.
 std::vector<std::int64_t> owned_by_others(

@@ -20,7 +20,7 @@ int parse_object(std::string_view text, char letter) {
 }  // namespace
 
 std::optional<Opcode> opcode_named(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(Opcode::kGradients); ++i) {
+  for (int i = 0; i <= static_cast<int>(Opcode::kInBackward); ++i) {
     if (name_of(static_cast<Opcode>(i)) == name) return static_cast<Opcode>(i);
   }
   return {};
@@ -36,7 +36,11 @@ char object_letter(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
     case Opcode::kGradients:
+    case Opcode::kInForward:
+    case Opcode::kInBackward:
       return 'b';
     case Opcode::kForward:
     case Opcode::kBackward:

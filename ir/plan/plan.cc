@@ -14,10 +14,12 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, 15> kOpcodeNames = {
-    "forward",    "backward",      "backward_input", "backward_weight", "send",
-    "recv",       "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
-    "all_gather", "norm",          "update",         "report",          "gradients"};
+constexpr std::array<std::string_view, 19> kOpcodeNames = {
+    "forward",    "backward",       "backward_input", "backward_weight",
+    "send",       "recv",           "send_gradient",  "recv_gradient",
+    "all_reduce", "reduce_scatter", "all_gather",     "norm",
+    "update",     "report",         "gather_forward", "gather_backward",
+    "gradients",  "in_forward",     "in_backward"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
@@ -123,6 +125,8 @@ StreamKind stream_of(Opcode opcode) {
     case Opcode::kAllGather:
     case Opcode::kNorm:
     case Opcode::kReport:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
       return StreamKind::kCollective;
     case Opcode::kForward:
     case Opcode::kBackward:
@@ -130,6 +134,8 @@ StreamKind stream_of(Opcode opcode) {
     case Opcode::kBackwardWeight:
     case Opcode::kUpdate:
     case Opcode::kGradients:
+    case Opcode::kInForward:
+    case Opcode::kInBackward:
       break;
   }
   return StreamKind::kCompute;

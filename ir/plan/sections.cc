@@ -100,8 +100,10 @@ void read_parts(PlanLineReader& in, PlanBucket& bucket) {
   if (const auto level = dividing_level_named(state)) {
     bucket.state = *level;
   } else if (in.ok()) {
-    in.fail(fmt::format("state is '{}'", state),
-            "state=optimizer, state=gradients, or no state= where every rank keeps all");
+    in.fail(
+        fmt::format("state is '{}'", state),
+        "state=optimizer, state=gradients, state=parameters, or no state= where every rank keeps "
+        "all");
   }
   read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
 }

@@ -36,7 +36,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 /// Parses a finite number.
 std::optional<double> parse_number(std::string_view text);
 
-/// Returns the opcode of that name; kGradients is included.
+/// Returns the opcode of that name; those of events are included.
 std::optional<Opcode> opcode_named(std::string_view name);
 /// Returns the letter of the objects that instructions of `opcode` name: 'c' for cuts, 'b' for
 /// buckets, 0 when they name no object.

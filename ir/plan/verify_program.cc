@@ -54,6 +54,7 @@ class ProgramChecker {
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) run_clock(i);
     if (faults_.size() > before) return;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) check_inputs(i);
+    check_gathers();
     check_end();
   }
 
@@ -176,7 +177,9 @@ class ProgramChecker {
   /// for it.
   const Clock* clock_after(std::size_t i, const InstructionId& dependency) {
     InstructionId target = dependency;
-    if (dependency.opcode == Opcode::kGradients) {
+    if (dependency.opcode == Opcode::kInForward || dependency.opcode == Opcode::kInBackward) {
+      target = pass_of(dependency);
+    } else if (dependency.opcode == Opcode::kGradients) {
       if (dependency != gradients_of(dependency.object, dependency.micro_batch)) {
         fail(static_cast<int>(i),
              fmt::format("'{}' waits for '{}', which does not happen", spelled(id(i)),
@@ -196,8 +199,8 @@ class ProgramChecker {
       return nullptr;
     }
     // A bucket's last gradient comes while its backward runs, so only what the backward waited for
-    // is done.
-    return dependency.opcode == Opcode::kGradients ? &start_[it->second] : &end_[it->second];
+    // is done. So it is with what a pass needs.
+    return is_event(dependency.opcode) ? &start_[it->second] : &end_[it->second];
   }
 
   /// Returns the event that completes bucket `bucket` of this stage: its gradients of micro-batch
@@ -262,7 +265,11 @@ class ProgramChecker {
         return;
       case Opcode::kRecv:
       case Opcode::kRecvGradient:
+      case Opcode::kGatherForward:  // by `check_gathers`
+      case Opcode::kGatherBackward:
       case Opcode::kGradients:
+      case Opcode::kInForward:
+      case Opcode::kInBackward:
         return;
     }
   }
@@ -290,6 +297,37 @@ class ProgramChecker {
     for (int k = 0; k < micro_batches_; ++k) require(i, plan_.weight_pass(k));
     for (const auto& [instruction, seen] : expected_) {
       if (sums_gradients(instruction.opcode)) require(i, instruction);
+    }
+  }
+
+  /// Checks that each pass gathers before it reads. A pass waits within for each of its gathers
+  /// where it needs what they bring, in their order. There each lets the next one begin, so that a
+  /// rank holds no more than what it reads and one bucket ahead.
+  void check_gathers() {
+    std::size_t last = program_.instructions.size();  // the gather before; none yet
+    std::size_t passes = 0;                           // of its pass: position, plus 1
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      if (!gathers_for_pass(id(i).opcode)) continue;
+      const std::size_t pass = position_.at(pass_of(id(i)));
+      const bool first_of_pass = pass + 1 != passes;
+      if (pass + 1 < passes || (first_of_pass && i > pass)) {
+        return fail(static_cast<int>(i),
+                    fmt::format("'{}' comes after '{}'", spelled(id(i)),
+                                spelled(pass + 1 < passes ? id(last) : id(pass))),
+                    "gathers are in the order of passes, the first of each above its pass");
+      }
+      std::vector<InstructionId> after;
+      if (last < program_.instructions.size()) after.push_back(need_of(id(last)));
+      if (program_.instructions[i].after != after) {
+        fail(static_cast<int>(i),
+             after.empty() ? fmt::format("'{}' waits for something", spelled(id(i)))
+                           : fmt::format("'{}' does not wait for '{}' alone", spelled(id(i)),
+                                         name_of(after.front())),
+             "a gather begins where a pass needs what the gather before it brings; the first of "
+             "the step at once");
+      }
+      last = i;
+      passes = pass + 1;
     }
   }
 

@@ -6,7 +6,9 @@
 // all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous,
 // the strictest way to carry them out. `issue` nodes stand for a rank that walks through its
 // program with one thread. Where ranks divide gradients, a backward pass waits within, for the sum
-// of one bucket when it has filled the next: that is one node for each such bucket.
+// of one bucket when it has filled the next: that is one node for each such bucket. Where they
+// divide parameters, passes wait within for each bucket that they need, and let the gather of the
+// next begin there: that is two nodes.
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 
@@ -92,35 +94,52 @@ class ProgressChecker {
     std::array<std::size_t, kStreamKindCount> last;
     last.fill(kNobody);
     std::size_t issued = kNobody, scattered = kNobody;
-    std::map<int, std::size_t> reached;  // by micro-batch: how far its backward pass has come
+    std::map<std::pair<Opcode, int>, std::size_t> reached;  // by pass: how far it has come
+    const InstructionId* gather = nullptr;                  // the last one
     for (const Instruction& instruction : program.instructions) {
       const InstructionId& id = instruction.id;
       const bool scatters = sums_one_micro_batch(id);
       const std::size_t issue = add_node("");
       const std::size_t end = node_of(program.stage, id);
       add_edge(issue, end);
+      const bool within = scatters || (gathers_for_pass(id.opcode) && gather != nullptr);
       if (scatters) {  // it is issued within the pass, which then waits for the one before it
-        add_edge(reached.at(id.micro_batch), issue);
-        add_edge(issue, node_of(program.stage, plan_.weight_pass(id.micro_batch)));
+        const InstructionId pass = plan_.weight_pass(id.micro_batch);
+        std::size_t& now = reached.at({pass.opcode, id.micro_batch});
+        add_edge(now, issue);
+        add_edge(issue, node_of(program.stage, pass));
         if (scattered != kNobody) add_edge(scattered, issue);
-        reached[id.micro_batch] = issue;
+        now = issue;
         scattered = end;
+      } else if (within) {  // it is issued where a pass needs what the one before it brings
+        const InstructionId pass = pass_of(*gather);
+        std::size_t& now = reached.at({pass.opcode, pass.micro_batch});
+        add_edge(now, issue);
+        now = add_node("");
+        add_edge(issue, now);
+        add_edge(node_of(program.stage, *gather), now);
+        add_edge(now, node_of(program.stage, pass));
       } else {
         if (issued != kNobody) add_edge(issued, issue);
         add_waits(program.stage, instruction, issue);
       }
-      if (makes_gradients(id.opcode)) reached[id.micro_batch] = issue;
+      if (gathers_for_pass(id.opcode)) gather = &id;
+      if (id.opcode == Opcode::kForward || makes_gradients(id.opcode)) {
+        reached[{id.opcode, id.micro_batch}] = issue;
+      }
       std::size_t& before = last[static_cast<std::size_t>(stream_of(id.opcode))];
       if (before != kNobody) add_edge(before, end);
       before = end;
-      if (scatters) continue;
+      if (within) continue;
       issued = stream_of(id.opcode) == StreamKind::kCompute ? end : issue;
     }
+    if (gather == nullptr) return;
+    add_edge(node_of(program.stage, *gather), node_of(program.stage, pass_of(*gather)));
   }
 
   void add_waits(int stage, const Instruction& instruction, std::size_t issue) {
     for (InstructionId dependency : instruction.after) {
-      if (dependency.opcode == Opcode::kGradients) {
+      if (dependency.opcode == Opcode::kGradients) {  // those of gathers are edges already
         dependency = plan_.weight_pass(dependency.micro_batch);
       }
       add_edge(node_of(stage, dependency), issue);

@@ -112,6 +112,13 @@ std::vector<std::int64_t> divided_sums(const Plan& plan, int stage) {
   return sums;
 }
 
+/// Returns, by replica, the bytes of the parameters that others own where ranks divide them.
+std::vector<std::int64_t> parameters_elsewhere(const Plan& plan, int stage) {
+  return owned_by_others(plan, stage, [](const PlanBucket& bucket) -> std::int64_t {
+    return bucket.divides_parameters() ? static_cast<std::int64_t>(size_of(bucket.type)) : 0;
+  });
+}
+
 /// Returns `of(program, stage memory)` of each rank; equal replicas are computed once.
 template <typename T, typename Of>
 Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
@@ -127,16 +134,19 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
           return state_bytes(plan.training.optimizer, bucket.type);
         });
     const std::vector<std::int64_t> sums = divided_sums(plan, static_cast<int>(s));
-    // By samples, state of others, sums of gradients.
-    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, T> known;
+    const std::vector<std::int64_t> elsewhere = parameters_elsewhere(plan, static_cast<int>(s));
+    // By samples, state of others, sums of gradients, parameters of others.
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, T> known;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::int64_t samples = stage.samples[i];
-      auto it = known.find({samples, others[i], sums[i]});
+      const std::tuple key(samples, others[i], sums[i], elsewhere[i]);
+      auto it = known.find(key);
       if (it == known.end()) {
         StageMemory memory = model.of(parts, samples);
         memory.optimizer -= others[i];
         memory.gradients += sums[i];
-        it = known.emplace(std::tuple(samples, others[i], sums[i]), of(program, memory)).first;
+        memory.parameters -= elsewhere[i];
+        it = known.emplace(key, of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
     }

@@ -4,8 +4,10 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/verify.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/posted_within.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/strategy.h"
 
@@ -137,6 +139,42 @@ Status check_order(const Plan& plan, const Graph& graph) {
   return {};
 }
 
+/// Checks that passes gather parameters, and sum gradients between, in the order in which they come
+/// to them: a pass that waits for what is behind a later sum would wait forever.
+Status check_gathers(const Plan& plan, const Graph& graph,
+                     const std::vector<std::vector<OpId>>& ops) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto stage = static_cast<int>(s);
+    const bool gathers = std::any_of(
+        plan.buckets.begin(), plan.buckets.end(),
+        [&](const PlanBucket& b) { return b.stage == stage && b.divides_parameters(); });
+    if (!gathers) continue;
+    const std::vector<BucketUse> uses = parts_of_stage(plan, graph, stage, ops[s]).uses;
+    std::vector<InstructionId> expected, found, passes;
+    for (const Instruction& instruction : plan.programs[s].instructions) {
+      const InstructionId& id = instruction.id;
+      if (gathers_for_pass(id.opcode) || sums_one_micro_batch(id)) found.push_back(id);
+      if (id.opcode == Opcode::kForward || id.opcode == Opcode::kBackward) passes.push_back(id);
+    }
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      if (i == 0) expected.push_back(first_gather(passes[i], uses));
+      const InstructionId* const next = i + 1 < passes.size() ? &passes[i + 1] : nullptr;
+      for (const Instruction& posted : posted_within(plan, stage, passes[i], next, uses)) {
+        expected.push_back(posted.id);
+      }
+    }
+    const auto [is, should] =
+        std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
+    if (is == found.end() && should == expected.end()) continue;
+    return fail(
+        "program {}: '{}' comes where '{}' has to\n"
+        "  hint: passes need parameters, and fill buckets, in the order of the model's operators",
+        plan.stages[s].name, is == found.end() ? "report" : spelled(*is),
+        should == expected.end() ? "report" : spelled(*should));
+  }
+  return {};
+}
+
 /// Returns "parameters 1.00GB, gradients 1.00GB, ...": the parts that are not zero.
 std::string parts_of(const MemoryUse& use) {
   const std::pair<const char*, std::int64_t> parts[] = {
@@ -248,6 +286,7 @@ Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& 
   AGPCS_RETURN_IF_ERROR(check_cuts(plan, graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_buckets(plan, graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_order(plan, graph));
+  AGPCS_RETURN_IF_ERROR(check_gathers(plan, graph, stages));
   return check_memory(plan, graph, cluster, stages);
 }
 

@@ -115,6 +115,7 @@ void StageMemoryModel::count_resident() {
     for_each(op, &OfOp::residents, residents_, [&](TensorId id) { tensors_[at(id)].seen = false; });
   }
   memory_.gradients = parts_->gradients + parts_->unsummed.summing;
+  memory_.parameters += parts_->gathered;
 }
 
 void StageMemoryModel::count_resident(TensorId id) {
@@ -411,8 +412,9 @@ namespace {
 /// The parameters of such a bucket are read in its stage alone.
 FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
                            const std::unordered_map<std::string_view, TensorId>& ids,
-                           const PlanBucket& bucket) {
+                           const PlanBucket& bucket, const StageParts& parts) {
   FilledBucket filled;
+  filled.gathered = bucket.divides_parameters();
   const auto width = static_cast<std::int64_t>(size_of(bucket.type));
   const DType travels = travelling_type(bucket.type, plan.training.wire_type);
   const auto rounded = travels == bucket.type ? 0 : static_cast<std::int64_t>(size_of(travels));
@@ -421,6 +423,8 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
     const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
     filled.add(readers.back(), readers.front(), member.elements * width, member.elements * rounded);
+    filled.needed =
+        std::max(filled.needed, needed_before(readers.back(), parts.ops, parts.segment_ends));
   }
   return filled;
 }
@@ -439,10 +443,12 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.segment_ends = segment_ends(described, parts.ops.size());
   parts.parts_backward = plan.parts_backward();
   std::vector<FilledBucket> filled;
+  std::vector<int> indices;  // of these in the plan
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_of(stage)) continue;
     if (bucket.divides_gradients()) {
-      filled.push_back(filled_bucket(plan, graph, ids, bucket));
+      filled.push_back(filled_bucket(plan, graph, ids, bucket, parts));
+      indices.push_back(static_cast<int>(&bucket - plan.buckets.data()));
       continue;
     }
     parts.gradients += bucket.bytes();
@@ -452,6 +458,9 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
     }
   }
   parts.unsummed = unsummed_gradients(filled);
+  parts.uses = backward_uses(filled);
+  parts.gathered = gathered_bytes(filled, parts.uses);
+  for (BucketUse& use : parts.uses) use.bucket = indices[static_cast<std::size_t>(use.bucket)];
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;
     for (const CutTensor& tensor : cut.tensors) {

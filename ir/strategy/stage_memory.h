@@ -47,6 +47,9 @@ struct StageParts {
   /// another type, the buffers that travel are included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
   UnsummedGradients unsummed;  ///< of buckets whose gradients ranks divide
+  std::int64_t gathered = 0;   ///< of parameters that ranks divide, while passes read them
+  /// Where backward passes need these; buckets are the plan's.
+  std::vector<BucketUse> uses;
   std::int64_t micro_batches = 1;
   bool parts_backward = false;  ///< input and weight passes are apart; nothing is recomputed
   /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.

@@ -62,8 +62,10 @@ std::int64_t state_bytes(const Training& training) {
 
 std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level) {
   if (level == StateLevel::kWhole) return 0;
-  const bool gradients = level == StateLevel::kGradients;
-  return state_bytes(optimizer, held) + (gradients ? static_cast<std::int64_t>(size_of(held)) : 0);
+  const std::int64_t copies = level == StateLevel::kParameters  ? 2
+                              : level == StateLevel::kGradients ? 1
+                                                                : 0;
+  return state_bytes(optimizer, held) + copies * static_cast<std::int64_t>(size_of(held));
 }
 
 StateLevel divided_by(const StageSpec& spec, const Training& training) {
@@ -131,6 +133,56 @@ void FilledBucket::add(OpId begun, OpId made, std::int64_t own, std::int64_t rou
   if (last == kNone || made < last) last_bytes = 0;
   last = last == kNone ? made : std::min(last, made);
   if (made == last && begun == made) last_bytes += own;
+}
+
+OpId needed_before(OpId reader, std::span<const OpId> ops,
+                   std::span<const std::size_t> segment_ends) {
+  const auto place =
+      static_cast<std::size_t>(std::lower_bound(ops.begin(), ops.end(), reader) - ops.begin());
+  const auto end = std::upper_bound(segment_ends.begin(), segment_ends.end(), place);
+  return end == segment_ends.end() ? reader : ops[*end - 1];
+}
+
+std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets) {
+  std::vector<BucketUse> uses;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (!buckets[b].gathered) continue;
+    BucketUse use = {static_cast<int>(b), 0};
+    for (const FilledBucket& filled : buckets) {  // buckets are summed in their order
+      if (filled.last <= buckets[b].needed) break;
+      ++use.filled;
+    }
+    uses.push_back(use);
+  }
+  std::stable_sort(uses.begin(), uses.end(), [&](const BucketUse& a, const BucketUse& b) {
+    return buckets[static_cast<std::size_t>(a.bucket)].needed >
+           buckets[static_cast<std::size_t>(b.bucket)].needed;
+  });
+  return uses;
+}
+
+std::int64_t gathered_bytes(std::span<const FilledBucket> buckets,
+                            std::span<const BucketUse> uses) {
+  if (uses.empty()) return 0;
+  std::vector<const FilledBucket*> forward, backward;
+  for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
+    if (b->gathered) forward.push_back(&*b);
+  }
+  for (const BucketUse& use : uses)
+    backward.push_back(&buckets[static_cast<std::size_t>(use.bucket)]);
+  const std::int64_t next_pass = std::max(forward.front()->bytes, backward.front()->bytes);
+  std::int64_t most = 0;
+  for (std::size_t now = 0; now < uses.size(); ++now) {
+    const bool last = now + 1 == uses.size();
+    std::int64_t before = last ? next_pass : forward[now + 1]->bytes;
+    std::int64_t back = last ? next_pass : backward[now + 1]->bytes;
+    for (std::size_t i = 0; i <= now; ++i) {
+      if (forward[i]->first >= forward[now]->last) before += forward[i]->bytes;
+      if (backward[i]->last <= backward[now]->needed) back += backward[i]->bytes;
+    }
+    most = std::max({most, before, back});
+  }
+  return most;
 }
 
 UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets) {

@@ -21,7 +21,7 @@ std::int64_t state_bytes(const Optimizer& optimizer, DType held);
 std::int64_t state_bytes(const Training& training);
 
 /// Returns the bytes for each element that replicas divide at `level`: those, and at
-/// StateLevel::kGradients the sum of its gradients.
+/// StateLevel::kGradients the sum of its gradients, at StateLevel::kParameters that and its value.
 std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level);
 
 /// Returns what the replicas of a stage divide: what the stage says, if it has several and there is
@@ -36,7 +36,7 @@ struct StateOwner {
 };
 
 /// What the replicas of a stage divide: the state of the parameters which it alone trains, and at
-/// StateLevel::kGradients their gradients.
+/// StateLevel::kGradients their gradients, at StateLevel::kParameters these and themselves.
 class DividedState {
  public:
   DividedState(const Optimizer& optimizer, StateLevel level)
@@ -77,10 +77,33 @@ struct FilledBucket {
   /// The operators that begin its first gradient and complete its last one.
   OpId first = kNone, last = kNone;
   std::int64_t last_bytes = 0;  ///< of those that `last` makes alone
+  bool gathered = false;        ///< its parameters are divided, too
+  /// The operator before which a backward pass needs them: `first`, or the last of its segment if
+  /// that is computed again.
+  OpId needed = kNone;
   /// Adds a gradient that operator `begun` begins, and operator `made` completes: the last and the
   /// first that read its parameter.
   void add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded);
 };
+
+/// Returns the operator before which a backward pass needs what operator `reader` of `ops` reads.
+/// `segment_ends`: where the recomputed segments of `ops` end.
+OpId needed_before(OpId reader, std::span<const OpId> ops,
+                   std::span<const std::size_t> segment_ends);
+
+/// A place in a backward pass where it needs the parameters of a bucket that ranks divide.
+struct BucketUse {
+  int bucket = 0;
+  int filled = 0;  ///< buckets of divided gradients that are full by then, from the first on
+  friend bool operator==(const BucketUse&, const BucketUse&) = default;
+};
+/// Returns these places of a stage in the order of its backward passes. Forward passes need the
+/// same buckets, the last first. Cost: O(buckets x uses).
+std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets);
+
+/// Returns the most bytes of gathered parameters that a replica holds: those that operators still
+/// read, and one bucket ahead. Cost: O(uses^2).
+std::int64_t gathered_bytes(std::span<const FilledBucket> buckets, std::span<const BucketUse> uses);
 
 /// What a replica holds of the gradients of one micro-batch that are not summed yet.
 struct UnsummedGradients {

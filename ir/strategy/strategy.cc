@@ -68,7 +68,7 @@ class StrategyVerifier {
 
   Status check_in_flight() const {
     if (s_.schedule == Schedule::kZeroBubble && !may_part_backward(s_)) {
-      return fail("the schedule is {}, but a stage recomputes or divides gradients",
+      return fail("the schedule is {}, but a stage recomputes, or divides gradients or parameters",
                   name_of(s_.schedule));
     }
     for (int i = 0; i < stage_count(); ++i) {
@@ -202,7 +202,7 @@ class StrategyVerifier {
                   name_of(bucket.state));
     }
     if (bucket.parts.empty()) return {};
-    if (bucket.state == StateLevel::kGradients && bucket.is_shared()) {
+    if (bucket.state >= StateLevel::kGradients && bucket.is_shared()) {
       return fail("bucket {} of several stages divides its gradients", index);
     }
     std::size_t devices = 0;
@@ -384,7 +384,7 @@ std::int64_t weight_lag(const std::vector<std::int64_t>& in_flight, std::size_t 
 
 bool may_part_backward(const Strategy& strategy) {
   return std::none_of(strategy.stages.begin(), strategy.stages.end(), [](const StageSpec& spec) {
-    return spec.recompute || spec.state == StateLevel::kGradients;
+    return spec.recompute || spec.state >= StateLevel::kGradients;
   });
 }
 

@@ -104,7 +104,8 @@ std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
 /// something of more micro-batches than that stage, and with 1F1B's numbers it is ZB-H1.
 std::int64_t weight_lag(const std::vector<std::int64_t>& in_flight, std::size_t stage);
 
-/// Returns whether backward passes may be parted: no stage recomputes, or divides gradients.
+/// Returns whether backward passes may be parted: no stage recomputes, or divides
+/// gradients or parameters.
 bool may_part_backward(const Strategy& strategy);
 
 /// Checks a strategy against its problem:

@@ -46,11 +46,12 @@ class OneStage {
   void add_forms(StateLevel level) {
     const Cluster& cluster = facts_.problem.cluster;
     const bool divided = level != StateLevel::kWhole;
+    level_ = level;
     const std::int64_t needed = resident_bytes(level);
     needed_ = needed;
     // Each element of what they divide is somewhere.
     divided_bytes_ =
-        level == StateLevel::kGradients ? resident_bytes(StateLevel::kWhole) - needed : 0;
+        level >= StateLevel::kGradients ? resident_bytes(StateLevel::kWhole) - needed : 0;
     const std::vector<int> all = count_devices(cluster, 0, cluster.device_count(), needed);
     for (const int kind : facts_.kinds) {
       if (divided || all[at(kind)] == 0) continue;
@@ -99,14 +100,15 @@ class OneStage {
   }
 
   /// Returns the bytes that every device holds, alone or not, so without rounded gradients. With
-  /// divided state, it may hold none of it, nor of gradients that are divided.
+  /// divided state, it may hold none of it, nor of gradients and parameters that are divided.
   std::int64_t resident_bytes(StateLevel level) const {
     StageParts parts;
     parts.ops = all_ops(facts_.problem);
     parts.gradients = trained_.held_bytes;
     StageMemoryModel model(facts_.problem.graph, facts_.problem.training);
     const StageMemory memory = model.of(parts, 1);
-    return memory.parameters + (level == StateLevel::kGradients ? 0 : memory.gradients) +
+    return memory.parameters - (level == StateLevel::kParameters ? trained_.held_bytes : 0) +
+           (level >= StateLevel::kGradients ? 0 : memory.gradients) +
            (level == StateLevel::kWhole ? memory.optimizer : 0);
   }
 
@@ -152,6 +154,10 @@ class OneStage {
   /// are there. A replica that owns a part f of them receives or sends at least the larger of f and
   /// 1 - f of the bytes each time, so at least half of them in both. Where gradients are divided,
   /// too, that holds for those of the last micro-batch, and others only come on top.
+  ///
+  /// Where parameters are divided, too, nothing travels after the update. But each pass gathers
+  /// them, and each backward pass sums gradients: a replica sends and receives, both together, all
+  /// bytes of a bucket each time, so in one of the directions at least half of those of all times.
   Limit replicas(const std::vector<int>& counts, const Wires* wires, bool divided) {
     const auto update_of = [&](int kind) {
       return divided ? 0 : costs_.update_seconds(kind, trained_.elements, trained_.tensors);
@@ -168,6 +174,13 @@ class OneStage {
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     Limit limit{time_of(all, true), "work"};
     if (wires == nullptr) return limit;
+    if (level_ == StateLevel::kParameters) {
+      const double bytes =
+          static_cast<double>(facts_.numbers.front()) *
+          (static_cast<double>(trained_.held_bytes) + static_cast<double>(trained_.bytes) / 2);
+      raise(limit, stretch_ * bytes / wires->bandwidth, "communication");
+      return limit;
+    }
     if (divided) {
       limit.seconds += wires->latency +
                        stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
@@ -206,6 +219,7 @@ class OneStage {
   const CostTable& costs_;
   Trained trained_;
   Limit best_;
+  StateLevel level_ = StateLevel::kWhole;        // of the forms at hand
   std::int64_t needed_ = 0, divided_bytes_ = 0;  // of each device, and of all together
   double stretch_ = 1;
   std::vector<std::map<std::int64_t, Sum>> sums_;  // by kind, then samples

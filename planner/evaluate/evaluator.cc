@@ -152,8 +152,12 @@ class Evaluator::Impl {
     }
     buckets_.load(strategy, *partition_, group_of_stage_);
     shape_.set_passes(strategy, partition_->cuts);
+    shape_.uses.clear();
     if (divides_) {
       replicas_.divide(buckets_.all());
+      for (int stage = 0; stage < stage_count(); ++stage) {
+        shape_.uses.push_back(replicas_.uses_of(stage));
+      }
     } else {
       replicas_.load(strategy, *partition_);
     }
@@ -172,6 +176,7 @@ class Evaluator::Impl {
     shape_.set_passes(strategy, partition_->cuts);
     shape_.bucket_stage.clear();
     shape_.states.clear();
+    shape_.uses.clear();
     shape_.sharers.clear();
     replicas_.load(strategy, *partition_, memory_table_.find(shape_).memory);
   }
@@ -214,9 +219,10 @@ class Evaluator::Impl {
   void add_times() {
     elements_.assign(at(stage_count()), 0);
     tensors_.assign(at(stage_count()), 0);
-    bool scatters = false;
+    bool scatters = false, gathers = false;
     for (const StepBucket& bucket : buckets_.all()) {
-      scatters = scatters || bucket.state == StateLevel::kGradients;
+      scatters = scatters || bucket.state >= StateLevel::kGradients;
+      gathers = gathers || bucket.state == StateLevel::kParameters;
       bucket.for_each_stage([&](int stage, int) {
         elements_[at(stage)] += bucket.elements;
         tensors_[at(stage)] += bucket.tensors;
@@ -241,6 +247,34 @@ class Evaluator::Impl {
           step_.gradients.back() = smaller.gradients[at(first)];
           if (scatters) step_.larger_gradients.back() = seconds.gradients[at(first)];
         });
+      }
+      if (gathers) add_needs(equal);
+    }
+  }
+
+  /// Adds when passes of a replica need parameters that are divided.
+  void add_needs(const EqualReplicas& equal) {
+    const std::size_t buckets = buckets_.all().size(), row = step_.needs.size();
+    step_.needs.resize(row + kNeedTimes * buckets);
+    for (const bool larger : {false, true}) {
+      const std::int64_t samples = equal.samples - (equal.odd && !larger ? 1 : 0);
+      StageInfo& stage = info(equal.stage);
+      const StageNeeds* needs = nullptr;
+      for (std::size_t b = 0; b < buckets; ++b) {
+        const StepBucket& bucket = buckets_.all()[b];
+        if (bucket.stage != equal.stage || bucket.state != StateLevel::kParameters) continue;
+        if (needs == nullptr) {
+          needs = &stages_.needs(stage, {equal.kind, samples, spec(equal.stage).recompute});
+        }
+        const auto place_of = [&](OpId op) {
+          const std::vector<OpId>& ops = stage.parts.ops;
+          return static_cast<std::size_t>(std::lower_bound(ops.begin(), ops.end(), op) -
+                                          ops.begin());
+        };
+        step_.needs[row + need_times(true, larger) * buckets + b] =
+            needs->forward[place_of(stage.firsts[at(bucket.first)])];
+        step_.needs[row + need_times(false, larger) * buckets + b] =
+            needs->backward[place_of(bucket.needed)];
       }
     }
   }

@@ -25,7 +25,7 @@ void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
     GroupInfo& of_stage = *devices[at(stage)];
     const StageSpec& spec = strategy_->stages[at(stage)];
     const StageInfo::Groups& groups =
-        divided_by(spec, problem_.training) == StateLevel::kGradients
+        divided_by(spec, problem_.training) >= StateLevel::kGradients
             ? stages_.filled(info(stage), bytes)
         : bytes > 0 ? stages_.packed(info(stage), bytes)
                     : stages_.scheduled(info(stage), spec, parted, groups_.lines_of(of_stage),

@@ -26,6 +26,7 @@ struct StepBucket {
   const SharedParameters* shared = nullptr;  ///< if it has several stages
   std::vector<std::int64_t> parts = {};      ///< elements by device of `group`, if they divide it
   StateLevel state = StateLevel::kWhole;     ///< what these divide
+  OpId needed = kNone;  ///< before which backward passes need its parameters, if they are divided
 
   /// Calls `f(stage, first)` for each stage of it, with the index in its `firsts`.
   template <typename F>

@@ -9,6 +9,7 @@
 #include "planner/problem/hash.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -45,6 +46,12 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
     if (shape.states[b] == StateLevel::kWhole) continue;
     const int level = static_cast<int>(shape.states[b]);
     key.push_back(-1 - static_cast<int>(b) * kStateLevels - level);
+  }
+  for (const std::vector<BucketUse>& uses : shape.uses) {
+    for (const BucketUse& use : uses) {
+      key.push_back(use.bucket);
+      key.push_back(use.filled);
+    }
   }
   key.push_back(static_cast<int>(shape.sharers.size()));
   for (const auto& [bucket, stage] : shape.sharers) {
@@ -126,7 +133,11 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
   const Plan plan = plan_of(shape);
   const Timetable timetable(plan, shape.in_flight);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    const Program program = stage_program(plan, timetable, stage);
+    const auto s = static_cast<std::size_t>(stage);
+    const std::span<const BucketUse> uses = s < shape.uses.size()
+                                                ? std::span<const BucketUse>(shape.uses[s])
+                                                : std::span<const BucketUse>();
+    const Program program = stage_program(plan, timetable, stage, uses);
     made->instructions += program.instructions.size();
     if (of == Of::kMemory) {
       made->memory.emplace_back(program);

@@ -5,6 +5,7 @@
 
 #include "cost_model/step/flat_step.h"
 #include "ir/strategy/program_memory.h"
+#include "ir/strategy/state_parts.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/evaluator_stages.h"
 
@@ -29,6 +30,8 @@ struct PipelineShape {
   std::vector<bool> alone;         ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;   ///< by bucket: the first of its stages
   std::vector<StateLevel> states;  ///< by bucket: what its ranks divide
+  /// By stage: where backward passes need parameters that are divided; may be left out.
+  std::vector<std::vector<BucketUse>> uses;
   std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
   /// Sets what passes and messages depend on. `stage_cuts` must outlive the shape.
   void set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts);
@@ -50,7 +53,7 @@ class ProgramTable {
   explicit ProgramTable(Of of) : of_(of) {}
   /// Returns the programs of this shape. They stay valid until the next call. Memory may be that of
   /// fewer micro-batches, with the same peaks. It does not depend on `alone`, `bucket_stage`,
-  /// `states` and `sharers`.
+  /// `states`, `uses` and `sharers`.
   const PipelinePrograms& find(PipelineShape& shape);
   /// Makes the programs of exactly this shape.
   static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape, Of of);

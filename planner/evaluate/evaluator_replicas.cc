@@ -46,7 +46,7 @@ void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition
   unsummed_.resize(strategy.stages.size());
   for (int stage = 0; stage < stage_count(); ++stage) {
     owned_[at(stage)].clear();
-    find_unsummed(stage);
+    unsummed_[at(stage)] = unsummed(stage, spec(stage).recompute);
     if (!divides_state(spec(stage), problem_.training)) continue;
     if (!has_own_parts(strategy, stage)) divide(stage);
   }
@@ -70,34 +70,74 @@ DividedState StepReplicas::divided_of(int stage) const {
   return state;
 }
 
-/// Finds what a replica of a stage holds of divided gradients, by its buckets.
-void StepReplicas::find_unsummed(int stage) {
-  Unsummed& unsummed = unsummed_[at(stage)];
-  unsummed = {};
-  if (divided_by(spec(stage), problem_.training) != StateLevel::kGradients) return;
+/// Returns what a replica of a stage that recomputes so holds of what it divides, by its buckets.
+StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& recompute) {
+  Unsummed unsummed;
+  const StateLevel level = divided_by(spec(stage), problem_.training);
+  if (level < StateLevel::kGradients) return unsummed;
+  const std::vector<OpId>& ops = info(stage).parts.ops;
+  static const std::vector<std::size_t> kNoSegments;
+  const bool own = has_own_parts(*strategy_, stage);
+  const bool gathers =
+      level == StateLevel::kParameters ||
+      (own &&
+       std::any_of(strategy_->buckets.begin(), strategy_->buckets.end(), [&](const Bucket& bucket) {
+         return bucket.stage == stage && bucket.state == StateLevel::kParameters;
+       }));
+  const std::vector<std::size_t>& ends =
+      gathers ? stages_.segment_ends(info(stage), recompute) : kNoSegments;
   filled_.clear();
   if (strategy_->buckets.empty()) {
     std::size_t next = 0;
     for (const StageInfo::Group& group :
          stages_.filled(info(stage), problem_.options.bucket_bytes)) {
-      filled_.emplace_back();
-      for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+      filled_.emplace_back().gathered = gathers;
+      for (std::int64_t i = 0; i < group.tensors; ++i) {
+        fill(info(stage).parameters[next++], ops, ends);
+      }
     }
   }
-  const bool own = has_own_parts(*strategy_, stage);
   for (const Bucket& bucket : strategy_->buckets) {
     if (bucket.stage != stage || bucket.is_shared()) continue;
-    if (own && bucket.state != StateLevel::kGradients) continue;
-    filled_.emplace_back();
-    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+    if (own && bucket.state < StateLevel::kGradients) continue;
+    filled_.emplace_back().gathered = own ? bucket.state == StateLevel::kParameters : gathers;
+    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id), ops, ends);
   }
   unsummed.gradients = unsummed_gradients(filled_);
-  for (const FilledBucket& bucket : filled_) unsummed.rounded_bytes += bucket.rounded_bytes;
+  for (const FilledBucket& bucket : filled_) {
+    unsummed.rounded_bytes += bucket.rounded_bytes;
+    if (gathers) unsummed.needed.push_back(bucket.needed);
+  }
+  if (!gathers) return unsummed;
+  unsummed.uses = backward_uses(filled_);
+  unsummed.gathered_bytes = gathered_bytes(filled_, unsummed.uses);
+  return unsummed;
 }
 
-void StepReplicas::fill(const StageInfo::Parameter& parameter) {
-  filled_.back().add(parameter.last, parameter.first, parameter.gradient.held_bytes,
-                     parameter.gradient.rounded_bytes);
+void StepReplicas::fill(const StageInfo::Parameter& parameter, const std::vector<OpId>& ops,
+                        const std::vector<std::size_t>& segment_ends) {
+  FilledBucket& filled = filled_.back();
+  filled.add(parameter.last, parameter.first, parameter.gradient.held_bytes,
+             parameter.gradient.rounded_bytes);
+  if (!filled.gathered) return;
+  filled.needed = std::max(filled.needed, needed_before(parameter.last, ops, segment_ends));
+}
+
+/// Finds which of `buckets` passes need where.
+void StepReplicas::find_uses(std::vector<StepBucket>& buckets) {
+  std::vector<std::vector<int>> indices(at(stage_count()));  // by stage: of what backward fills
+  for (StepBucket& bucket : buckets) {
+    if (bucket.state < StateLevel::kGradients) continue;
+    std::vector<int>& own = indices[at(bucket.stage)];
+    const Unsummed& unsummed = unsummed_[at(bucket.stage)];
+    if (bucket.state == StateLevel::kParameters) bucket.needed = unsummed.needed[own.size()];
+    own.push_back(static_cast<int>(&bucket - buckets.data()));
+  }
+  for (int stage = 0; stage < stage_count(); ++stage) {
+    for (BucketUse& use : unsummed_[at(stage)].uses) {
+      use.bucket = indices[at(stage)][at(use.bucket)];
+    }
+  }
 }
 
 /// Divides the state of a stage among its replicas.
@@ -134,6 +174,7 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
       }
     });
   }
+  find_uses(buckets);
 }
 
 /// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
@@ -142,8 +183,12 @@ std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputa
   const bool parted = strategy_->schedule == Schedule::kZeroBubble;
   StageMemory memory = stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
                                       strategy_->micro_batches);
-  const Unsummed& unsummed = unsummed_[at(stage)];
-  memory.optimizer -= elsewhere;  // with the sums of gradients
+  const bool gathers = divided_by(spec(stage), problem_.training) == StateLevel::kParameters;
+  const Unsummed& unsummed = gathers && recompute != spec(stage).recompute
+                                 ? other_ = this->unsummed(stage, recompute)
+                                 : unsummed_[at(stage)];
+  memory.optimizer -= elsewhere;  // with the sums of gradients, and parameters
+  memory.parameters += unsummed.gathered_bytes;
   memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
   memory.backward_peak += unsummed.gradients.filling;
   return (*programs_)[at(stage)].peak_bytes(memory);

@@ -36,8 +36,9 @@ class StepReplicas {
   /// does. `programs`: by stage.
   void load(const Strategy& strategy, const PartitionInfo& partition,
             const std::vector<ProgramMemory>& programs);
-  /// Divides each bucket that has no parts of its own, of the stages that divide their state, and
-  /// counts for each replica what others own. Needs: loaded with programs.
+  /// Divides each bucket that has no parts of its own, of the stages that divide their state,
+  /// counts for each replica what others own, and finds where passes need parameters that are
+  /// divided. Needs: loaded with programs.
   void divide(std::vector<StepBucket>& buckets);
 
   /// Returns the replicas, by stage.
@@ -50,16 +51,26 @@ class StepReplicas {
   /// What follows needs: loaded with programs.
   /// Returns what the replicas of a stage divide.
   DividedState divided_of(int stage) const;
+  /// Returns where backward passes of a stage need parameters that are divided, by index of bucket.
+  /// Needs: buckets are divided.
+  const std::vector<BucketUse>& uses_of(int stage) const {
+    return unsummed_[static_cast<std::size_t>(stage)].uses;
+  }
   /// Returns the peak of a replica with these samples, without what the stage divides.
   std::int64_t undivided_peak(int stage, std::int64_t samples, const Recomputation& recompute);
   /// Returns the most bytes that a replica needs beyond what its device has.
   std::int64_t most_lacking();
 
  private:
-  /// What a replica of a stage holds of gradients that are divided, but for the sums that it owns.
+  /// What a replica of a stage holds of gradients and parameters that are divided, but for what it
+  /// owns.
   struct Unsummed {
     UnsummedGradients gradients;
     std::int64_t rounded_bytes = 0;  // of the buckets, if each were rounded in memory of its own
+    // Where parameters are divided, too: by bucket of these, what backward passes need it for.
+    std::int64_t gathered_bytes = 0;
+    std::vector<OpId> needed;
+    std::vector<BucketUse> uses;
   };
   const StageSpec& spec(int stage) const {
     return strategy_->stages[static_cast<std::size_t>(stage)];
@@ -67,8 +78,10 @@ class StepReplicas {
   StageInfo& info(int stage) const { return *partition_->stages[static_cast<std::size_t>(stage)]; }
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
   EqualReplicas& equals_of(int stage, std::size_t replica);
-  void find_unsummed(int stage);
-  void fill(const StageInfo::Parameter& parameter);
+  Unsummed unsummed(int stage, const Recomputation& recompute);
+  void fill(const StageInfo::Parameter& parameter, const std::vector<OpId>& ops,
+            const std::vector<std::size_t>& segment_ends);
+  void find_uses(std::vector<StepBucket>& buckets);
   void divide(int stage);
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,
                     std::int64_t elsewhere);
@@ -85,6 +98,7 @@ class StepReplicas {
   std::vector<std::size_t> odd_;                  // by stage
   std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
   std::vector<Unsummed> unsummed_;                // by stage
+  Unsummed other_;                                // of another recomputation
   std::vector<FilledBucket> filled_;              // buckets of a stage
 };
 

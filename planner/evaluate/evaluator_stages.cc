@@ -383,6 +383,37 @@ const StageSeconds& StageTable::seconds(StageInfo& stage, const ReplicaKey& repl
       .first->second;
 }
 
+/// Computes the times of `add_times`.
+const StageNeeds& StageTable::needs(StageInfo& stage, const ReplicaKey& replica) {
+  const auto [known, added] = stage.needs.try_emplace(replica);
+  if (!added) return known->second;
+  const std::vector<OpId>& ops = stage.parts.ops;
+  const std::vector<OpSeconds>& times = times_.of(replica.kind, replica.samples);
+  const std::vector<std::size_t>& ends = segment_ends(stage, replica.recompute);
+  StageNeeds& needs = known->second;
+  needs.backward.resize(ops.size());
+  double elapsed = 0;
+  for (const OpId op : ops) {
+    needs.forward.push_back(elapsed);
+    elapsed += times[at(op)].forward;
+  }
+  elapsed = 0;
+  bool begun = false;  // the segment of the next operator is computed again
+  const auto repeated = [&](std::size_t first, std::size_t end) {
+    needs.backward[end - 1] = elapsed;
+    begun = true;
+    double again = 0;
+    for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
+    elapsed += again;
+  };
+  walk_back(ops.size(), ends, repeated, [&](std::size_t i) {
+    if (!std::exchange(begun, false)) needs.backward[i] = elapsed;
+    elapsed += times[at(ops[i])].backward;
+  });
+  remembered_ += 2 * ops.size() * sizeof(double) + sizeof(StageNeeds);
+  return needs;
+}
+
 const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
                                                          const Recomputation& recompute) {
   const auto [known, added] = stage.segment_ends.try_emplace(recompute);

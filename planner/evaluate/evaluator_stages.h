@@ -32,6 +32,11 @@ struct StageSeconds {
   std::vector<double> gradients;
 };
 
+/// The seconds of its passes until they need what an operator reads, by operator of the stage.
+struct StageNeeds {
+  std::vector<double> forward, backward;
+};
+
 /// What the seconds and bytes of a replica of a stage depend on; `kind` is that of its device, or
 /// kNone where it does not matter.
 struct ReplicaKey {
@@ -77,6 +82,7 @@ struct StageInfo {
   std::map<std::pair<ReplicaKey, std::uint64_t>, Groups> scheduled;
 
   ByReplica<StageSeconds> seconds;
+  ByReplica<StageNeeds> needs;    ///< as far as someone asked
   ByReplica<StageMemory> memory;  ///< with one micro-batch and without gradients
   std::map<Recomputation, std::vector<std::size_t>> segment_ends;
 
@@ -140,6 +146,9 @@ class StageTable {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
   const StageSeconds& seconds(StageInfo& stage, const ReplicaKey& replica);
+  const StageNeeds& needs(StageInfo& stage, const ReplicaKey& replica);
+  /// Returns where segments of a stage that recomputes so end.
+  const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
   StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
                      std::int64_t micro_batches);
@@ -184,7 +193,6 @@ class StageTable {
   void add_parameters(StageInfo& stage) const;
   void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
-  const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
   StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
                             const std::vector<std::size_t>& segment_ends, bool parted) const;
 

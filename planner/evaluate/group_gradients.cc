@@ -38,7 +38,7 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     StageInfo& stage = *partition.stages[s];
     const StageSpec& spec = strategy.stages[s];
-    const bool fills = divided_by(spec, problem.training) == StateLevel::kGradients;
+    const bool fills = divided_by(spec, problem.training) >= StateLevel::kGradients;
     const StageInfo::Groups& groups =
         fills ? table.filled(stage, bucket_bytes)
         : bucket_bytes > 0

@@ -193,10 +193,13 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
       std::max(made + 2 * received, kept + between + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
   // Where gradients are divided, those that a bucket waits for and those that are summed are apart.
-  const bool fills = strategy.stages[stage].state == StateLevel::kGradients;
+  const bool fills = strategy.stages[stage].state >= StateLevel::kGradients;
   const double unsummed = fills ? 2 * sums.gradients : 0;
-  return sums.resident + unsummed + sums.inputs.at(samples) * micro_batches + held * others +
-         (kept + made) * put_off + pass + transfers;
+  // So are parameters that are gathered and those that a device owns.
+  const bool gathers = strategy.stages[stage].state == StateLevel::kParameters;
+  const double gathered = gathers ? 2 * sums.gradients : 0;
+  return sums.resident + unsummed + gathered + sums.inputs.at(samples) * micro_batches +
+         held * others + (kept + made) * put_off + pass + transfers;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {

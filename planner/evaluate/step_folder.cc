@@ -102,6 +102,8 @@ void StepFolder::load_ranks(const FlatStep& step) {
       if (step.larger_gradients.empty()) continue;
       color = mix(color, bits_of(step.larger_gradients[i * buckets + b]));
     }
+    const std::size_t needs = step.needs.empty() ? 0 : kNeedTimes * buckets;
+    for (std::size_t n = 0; n < needs; ++n) color = mix(color, bits_of(step.needs[i * needs + n]));
     times_color_.push_back(color);
   }
   rank_color_.clear();
@@ -233,6 +235,7 @@ void StepFolder::build(const FlatStep& step) {
   step_.gradients = step.gradients;
   step_.larger_gradients = step.larger_gradients;
   step_.tails = step.tails;
+  step_.needs = step.needs;
   step_.group_of_bucket = step.group_of_bucket;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);

@@ -49,7 +49,9 @@ class Tails {
       own.seconds.push_back(least_seconds(cluster, *step_.collectives[b]));
       own.all += own.seconds.back();
       const std::size_t gather = buckets.size() + 2 + b;
-      if (gather >= step_.collectives.size()) continue;
+      // Parameters that are divided travel before passes, not after the update.
+      const bool before = buckets[b].state == StateLevel::kParameters;
+      if (before || gather >= step_.collectives.size()) continue;
       own.gathers += least_seconds(cluster, *step_.collectives[gather]);
     }
   }

@@ -30,7 +30,7 @@ struct ProblemOptions {
   Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
   /// The most that stages may divide (`StageSpec::state`).
-  StateLevel most_divided = StateLevel::kGradients;
+  StateLevel most_divided = StateLevel::kParameters;
   bool choose_in_flight = true;  ///< stages may differ from 1F1B's textbook (`StageSpec`)
   bool part_backward = true;     ///< backward passes may be parted (Schedule::kZeroBubble)
   bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)

@@ -121,11 +121,16 @@ class DataParallelSeeder : public Seeder {
         return fewer_with_help(problem, evaluator, plain, devices.size(), make, most_divided);
       };
       // Gradients that are divided let fewer micro-batches fit, which need not be faster.
+      // Parameters are divided where nothing else fits.
       auto whole = helped(StateLevel::kOptimizer);
       std::optional<Strategy> filled;
       if (may_divide(problem, StateLevel::kGradients)) filled = helped(StateLevel::kGradients);
+      const bool fits = whole || filled || evaluator.lacking(plain) <= 0;
+      if (!fits && may_divide(problem, StateLevel::kParameters)) {
+        filled = helped(StateLevel::kParameters);
+      }
       add(std::move(plain));
-      if (filled && filled->stages[0].state == StateLevel::kGradients) add(*std::move(filled));
+      if (filled && filled->stages[0].state >= StateLevel::kGradients) add(*std::move(filled));
       if (whole) add(*std::move(whole));
     }
     return thin_out(model, evaluator, std::move(candidates), kDataParallelKept);

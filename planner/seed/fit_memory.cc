@@ -136,7 +136,8 @@ class StageFitter {
   }
 
   /// Divides gradients only where the stage recomputes otherwise, or does not fit: their sums
-  /// travel after each micro-batch.
+  /// travel after each micro-batch. Divides parameters only where it does not fit: they travel
+  /// before each pass, too.
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
@@ -144,6 +145,7 @@ class StageFitter {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
       if (level == StateLevel::kGradients && best && !best->recompute) break;
+      if (level == StateLevel::kParameters && best) break;
       spec().state = level;
       for (const Recomputation& recompute : recomputations()) {
         std::optional<StageSpec> fitting =
@@ -172,8 +174,13 @@ class StageFitter {
     const auto count = static_cast<double>(strategy_.micro_batches);
     if (fitting.state == StateLevel::kWhole) return both_passes * count;
     const double half = all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
+    const double backward = kBackwardPart * both_passes, forward = both_passes - backward;
+    if (fitting.state == StateLevel::kParameters) {
+      const double longer = std::max(0.0, half - forward) + std::max(0.0, 2 * half - backward);
+      return (both_passes + longer) * count;
+    }
     const bool fills = fitting.state == StateLevel::kGradients;
-    const double longer = fills ? std::max(0.0, half - kBackwardPart * both_passes) : 0;
+    const double longer = fills ? std::max(0.0, half - backward) : 0;
     return (both_passes + longer) * count + half;
   }
 
@@ -323,16 +330,16 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     return true;
   };
   constexpr StateLevel kWhole[] = {StateLevel::kWhole};
-  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer,
-                                 StateLevel::kGradients};
-  constexpr StateLevel kWholeOrMost[] = {StateLevel::kWhole, StateLevel::kGradients};
-  const bool fills = most_divided == StateLevel::kGradients;
+  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients,
+                                 StateLevel::kParameters};
+  const StateLevel whole_or_most[] = {StateLevel::kWhole, most_divided};
+  const bool more = most_divided >= StateLevel::kGradients;
   if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
   if (!divided) return false;
   // What looks fastest with divided state may not fit after all; what fits without it still does,
   // and so may what divides more.
   return fits_with(kWhole) ||
-         (fills && may_divide(problem, StateLevel::kGradients) && fits_with(kWholeOrMost));
+         (more && may_divide(problem, most_divided) && fits_with(whole_or_most));
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

@@ -340,7 +340,7 @@ class LayoutSeeder : public Seeder {
   Strategy helped(const Problem& problem, Evaluator& evaluator, const Strategy& strategy) const {
     for (const SampleMoves moves : {SampleMoves::kYes, SampleMoves::kNo}) {
       Strategy fitting = strategy;
-      if (!fit_memory(problem, evaluator, fitting, StateLevel::kGradients, moves)) continue;
+      if (!fit_memory(problem, evaluator, fitting, StateLevel::kParameters, moves)) continue;
       if (is_as_asked(fitting, strategy)) return fitting;
     }
     Strategy nearest = strategy;

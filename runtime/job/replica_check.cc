@@ -20,12 +20,13 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
-// Returns a stage's parameters by name, and whether replicas also share what the optimizer
-// remembers of them. Other state, such as running means, may differ between replicas.
+// Returns the parameters by name that all replicas of a stage have, and whether they also share
+// what the optimizer remembers of them. Other state, such as running means, may differ between
+// replicas.
 std::map<std::string, bool> parameters_of(const Plan& plan, int stage) {
   std::map<std::string, bool> shared;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (!bucket.is_of(stage)) continue;
+    if (!bucket.is_of(stage) || bucket.divides_parameters()) continue;
     for (const BucketMember& member : bucket.members) {
       shared.emplace(member.parameter, !bucket.is_sharded());
     }

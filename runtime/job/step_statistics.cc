@@ -117,6 +117,8 @@ int quantity_of(const Plan& plan, const InstructionId& id) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
       return plan.buckets[static_cast<std::size_t>(id.object)].is_shared()
                  ? kQuantityCount
                  : static_cast<int>(Quantity::kAllReduce);

@@ -50,7 +50,9 @@ Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
   const int stage = plan.stage_of_rank(rank);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (!plan.buckets[b].is_sharded() || !plan.buckets[b].is_of(stage)) continue;
-    AGPCS_TRY([[maybe_unused]] const Buffer buffer, executor.values(static_cast<int>(b)));
+    if (!plan.buckets[b].divides_parameters()) {
+      AGPCS_TRY([[maybe_unused]] const Buffer buffer, executor.values(static_cast<int>(b)));
+    }
     if (!plan.buckets[b].divides_gradients()) continue;
     AGPCS_RETURN_IF_ERROR(executor.fill_bucket(static_cast<int>(b)));
     AGPCS_RETURN_IF_ERROR(executor.keep_part(static_cast<int>(b)));

@@ -59,6 +59,10 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
   }
 }
 
+Status PlanReplayer::connect_parameters() {
+  return program_.gathers.empty() ? Status() : executor_.gather_with(*this);
+}
+
 PlanReplayer::~PlanReplayer() {
   if (failure_.ok()) return;
   for (const Stream stream : kStreams) {
@@ -112,6 +116,7 @@ bool PlanReplayer::decide_recording() {
   std::string obstacle = recording_obstacle(transport_);
   if (options_.batches > 1) obstacle = "a step has several batches";
   if (max_norm_ > 0) obstacle = "gradients are clipped by a norm that the host computes";
+  if (!program_.gathers.empty()) obstacle = "passes gather parameters to memory that they free";
   if (obstacle.empty()) obstacle = recording_obstacle(executor_);
   const auto named = [&](const std::string& text) {
     const bool plain = text.empty() || text.rfind(name_, 0) == 0;
@@ -189,6 +194,10 @@ bool PlanReplayer::skips(const ResolvedInstruction& instruction) const {
     case Opcode::kSendGradient:
     case Opcode::kRecvGradient:
       return pass_ == Pass::kEvaluation;
+    case Opcode::kGatherForward:
+      return false;
+    case Opcode::kGatherBackward:
+      return pass_ == Pass::kEvaluation;
     case Opcode::kReduceScatter:
       return pass_ == Pass::kEvaluation || instruction.id.micro_batch < 0;
     default:
@@ -205,6 +214,8 @@ void PlanReplayer::begin_pass(Pass pass) {
   for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
   std::fill(ready_.begin(), ready_.end(), 0);
+  needed_ = 0;
+  skip_gathers();
 }
 
 bool PlanReplayer::compute_step() {
@@ -256,10 +267,12 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
   switch (instruction.id.opcode) {
     case Opcode::kForward:
       AGPCS_RETURN_IF_ERROR(executor_.forward(instruction.id.micro_batch));
+      AGPCS_RETURN_IF_ERROR(need_rest(instruction.id));
       return check_loss();
     case Opcode::kBackward:
-      return executor_.backward(instruction.id.micro_batch,
-                                instruction.last && pass_ == Pass::kWhole, *this);
+      AGPCS_RETURN_IF_ERROR(executor_.backward(instruction.id.micro_batch,
+                                               instruction.last && pass_ == Pass::kWhole, *this));
+      return need_rest(instruction.id);
     case Opcode::kBackwardInput:
       return executor_.backward_input(instruction.id.micro_batch);
     case Opcode::kBackwardWeight:

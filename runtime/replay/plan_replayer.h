@@ -30,7 +30,9 @@ inline constexpr std::array<Stream, 3> kStreams = {Stream::kSend, Stream::kRecv,
 inline constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRecv,
                                                      StreamKind::kCollective};
 
-class PlanReplayer final : public RecordingReplayer, private GradientListener {
+class PlanReplayer final : public RecordingReplayer,
+                           private GradientListener,
+                           private ParameterSource {
  public:
   PlanReplayer(const Plan& plan, int rank, ResolvedProgram program, GradientRounding rounding,
                Transport& transport, Executor& executor, const ReplayOptions& options,
@@ -45,6 +47,9 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   std::vector<double>& to_report() override { return to_report_; }
   const std::vector<double>& reported() const override { return reported_; }
   const std::vector<InstructionId>& instructions() const override { return ids_; }
+  /// Lets the executor's passes wait for parameters, if they gather any. It is called once, before
+  /// the first step.
+  Status connect_parameters();
   const StepTimes& times() const override { return times_; }
 
  private:
@@ -85,6 +90,11 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   bool take_sums();
   Status take_sum(int bucket);
   void bucket_ready(int bucket) override;
+  Status need(int bucket) override;
+  /// Needs what a pass has gathered and not asked for.
+  Status need_rest(const InstructionId& pass);
+  /// Passes over the next gathers that this walk leaves out.
+  void skip_gathers();
   bool divides_gradients(int bucket) const {
     return buckets_[static_cast<std::size_t>(bucket)].divides_gradients();
   }
@@ -139,6 +149,7 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   std::vector<Posted> posted_;         // by instruction
   std::vector<int> ready_;             // by bucket: how often it has been reported
   std::int64_t paused_ = 0;            // nanoseconds that the computation has waited within
+  std::size_t needed_ = 0;             // gathers that passes have needed so far
   std::size_t scattering_ = kNoInstruction;  // the reduce_scatter whose part is still to be kept
   double squares_ = 0;                       // of this rank's gradients, then of all
   bool squared_ = false;                     // this rank's are added

@@ -21,6 +21,45 @@ void PlanReplayer::bucket_ready(int bucket) {
   post();
 }
 
+// Called within a pass. The gathers before this one in the pass are of buckets that it has not
+// asked for, because nothing is to be computed with them.
+Status PlanReplayer::need(int bucket) {
+  const InstructionId& pass = at(stream(StreamKind::kCompute)[computed_]).id;
+  std::size_t end = needed_;
+  while (end < program_.gathers.size() && at(program_.gathers[end]).id.object != bucket &&
+         pass_of(at(program_.gathers[end]).id) == pass) {
+    ++end;
+  }
+  if (end == program_.gathers.size() || pass_of(at(program_.gathers[end]).id) != pass) {
+    return {};  // it has been needed before in this pass
+  }
+  while (needed_ <= end) {
+    const std::size_t index = program_.gathers[needed_++];
+    skip_gathers();
+    post();
+    if (!failure_.ok()) return failure_;
+    if (posted_[index].last == 0) {
+      return internal_error(
+          fmt::format("'{}' is behind what the pass has not made yet, but needed", at(index).name));
+    }
+    const std::int64_t begin = steady_nanoseconds();
+    if (!order_after(Stream::kCollective, index)) return failure_;
+    paused_ += steady_nanoseconds() - begin;
+  }
+  return {};
+}
+
+Status PlanReplayer::need_rest(const InstructionId& pass) {
+  while (needed_ < program_.gathers.size() && pass_of(at(program_.gathers[needed_]).id) == pass) {
+    AGPCS_RETURN_IF_ERROR(need(at(program_.gathers[needed_]).id.object));
+  }
+  return {};
+}
+
+void PlanReplayer::skip_gathers() {
+  while (needed_ < program_.gathers.size() && skips(at(program_.gathers[needed_]))) ++needed_;
+}
+
 bool PlanReplayer::fill(std::size_t index) {
   if (!keep_scattered()) return false;
   const int bucket = at(index).id.object;
@@ -58,7 +97,9 @@ void PlanReplayer::post() {
 bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
   if (instruction.id.opcode == Opcode::kNorm) return squared_ || skips(instruction);
-  if (!sums_gradients(instruction.id.opcode) || skips(instruction)) return true;
+  if (skips(instruction)) return true;
+  if (gathers_for_pass(instruction.id.opcode)) return instruction.gather <= needed_;
+  if (!sums_gradients(instruction.id.opcode)) return true;
   return ready_[static_cast<std::size_t>(instruction.id.object)] >= instruction.reports;
 }
 
@@ -96,6 +137,8 @@ Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
       return transport_.reduce_scatter(buffer, instruction.parts, instruction.group,
                                        instruction.algorithm);
     case Opcode::kAllGather:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
       return transport_.all_gather(buffer, instruction.parts, instruction.group,
                                    instruction.algorithm);
     default:
@@ -113,6 +156,9 @@ Result<Buffer> PlanReplayer::buffer_of(const ResolvedInstruction& instruction, s
       return report_buffer();
     case Opcode::kAllGather:
       return executor_.values(object);
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
+      return executor_.gather(object);
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
       if (const Buffer* rounded = rounding_.rounded(object)) return *rounded;

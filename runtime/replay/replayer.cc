@@ -44,9 +44,11 @@ Result<std::unique_ptr<RecordingReplayer>> build(const Plan& plan, int rank, Tra
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(prepare_executor(plan, rank, executor));
   AGPCS_TRY(GradientRounding rounding, GradientRounding::make(plan, program, executor));
-  return std::unique_ptr<RecordingReplayer>(
+  auto replayer =
       std::make_unique<PlanReplayer>(plan, rank, std::move(program), std::move(rounding), transport,
-                                     executor, options, record_after));
+                                     executor, options, record_after);
+  AGPCS_RETURN_IF_ERROR(replayer->connect_parameters());
+  return std::unique_ptr<RecordingReplayer>(std::move(replayer));
 }
 
 }  // namespace

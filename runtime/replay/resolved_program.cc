@@ -98,6 +98,10 @@ class Resolver {
       resolved.algorithm = bucket.algorithm;
       resolved.flow = bucket.flow;
       resolved.parts = bucket.parts;
+      if (gathers_for_pass(id.opcode)) {
+        resolved.gather = resolved_.gathers.size();
+        resolved_.gathers.push_back(index);
+      }
       if (sums_gradients(id.opcode)) {
         resolved_.sums[static_cast<std::size_t>(id.object)] = index;
       }
@@ -151,15 +155,15 @@ class Resolver {
     std::vector<std::size_t> done(resolved_.instructions.size(),
                                   0);  // computations, when i is released
     std::array<std::size_t, kStreamKindCount> stream_so_far{};
-    std::map<int, std::size_t> before_backward;  // by micro-batch: computations that are done
-    std::map<int, int> turns;                    // by micro-batch: backward passes up to its own
+    std::map<Key, std::size_t> before_pass;  // computations that are done
+    std::map<int, int> turns;                // by micro-batch: backward passes up to its own
     std::size_t computed = 0;
     for (std::size_t i = 0; i < resolved_.instructions.size(); ++i) {
       ResolvedInstruction& instruction = resolved_.instructions[i];
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
+        before_pass[key_of(instruction.id)] = computed;
         if (makes_gradients(instruction.id.opcode)) {
-          before_backward[instruction.id.micro_batch] = computed;
           turns.emplace(instruction.id.micro_batch, static_cast<int>(turns.size()) + 1);
         }
         done[i] = ++computed;
@@ -168,8 +172,10 @@ class Resolver {
       std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
       for (const InstructionId& before : program.instructions[i].after) {
         const bool gradients = before.opcode == Opcode::kGradients;
-        release = std::max(
-            release, gradients ? before_backward.at(before.micro_batch) : done[index_of(before)]);
+        const InstructionId pass =
+            gradients ? plan_.weight_pass(before.micro_batch) : pass_of(before);
+        release = std::max(release, is_event(before.opcode) ? before_pass.at(key_of(pass))
+                                                            : done[index_of(before)]);
       }
       instruction.release = done[i] = release;
       if (sums_one_micro_batch(instruction.id))

@@ -37,6 +37,8 @@ struct ResolvedInstruction {
   std::size_t release = 0;
   /// Of an all_reduce or reduce_scatter: how often its bucket has been reported by then.
   int reports = 1;
+  /// Of a gather for a pass: its index in `ResolvedProgram::gathers`.
+  std::size_t gather = 0;
   std::vector<ResolvedTransfer> transfers;  ///< used by sends and receives
   AllReduce algorithm = AllReduce::kRing;
   int flow = -1;                    ///< used by an all_reduce by `kFlow`: index into Plan::flows
@@ -51,6 +53,8 @@ struct ResolvedProgram {
   std::array<std::vector<std::size_t>, kStreamKindCount> streams;
   /// By bucket of the plan: its all_reduce or last reduce_scatter; kNoInstruction: not ours.
   std::vector<std::size_t> sums;
+  /// The gathers for passes, in their order. Each begins where a pass needs the one before it.
+  std::vector<std::size_t> gathers;
 };
 
 /// Returns the transport's stream that carries `kind`, which must not be kCompute.

@@ -58,6 +58,17 @@ Status Executor::keep_part(int bucket) {
   return internal_error(fmt::format("bucket {} was never filled", bucket));
 }
 
+Status Executor::gather_with(ParameterSource& /*source*/) {
+  return {StatusCode::kUnavailable,
+          "the plan divides parameters among ranks, and the executor cannot gather them for its "
+          "passes\n"
+          "  hint: a plan made with --without parameters"};
+}
+
+Result<Buffer> Executor::gather(int bucket) {
+  return internal_error(fmt::format("bucket {} is gathered by an executor that cannot", bucket));
+}
+
 Result<double> Executor::squares(int /*bucket*/) { return scale(1); }
 
 Status Executor::scale(double /*factor*/) {

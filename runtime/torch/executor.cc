@@ -9,7 +9,8 @@
 #include "runtime/torch/data/feed.h"
 #include "runtime/torch/evaluation.h"
 #include "runtime/torch/graph.h"
-#include "runtime/torch/parameters.h"
+#include "runtime/torch/parameters/parameter_uses.h"
+#include "runtime/torch/parameters/parameters.h"
 #include "runtime/torch/probe.h"
 #include "runtime/torch/progress.h"
 #include "runtime/torch/put_off.h"
@@ -80,6 +81,16 @@ class StageExecutor final : public TorchExecutor {
   }
   Status keep_part(int bucket) override {
     return guarded("keeping a bucket's part", [&] { return parameters_.keep_part(bucket); });
+  }
+  Status gather_with(ParameterSource& source) override {
+    uses_.connect(source);
+    return {};
+  }
+  Result<Buffer> gather(int bucket) override {
+    return guarded("gathering a bucket", [&]() -> Result<Buffer> {
+      AGPCS_TRY(const at::Tensor whole, parameters_.gather(bucket));
+      return flat_buffer(bucket, whole);
+    });
   }
   Result<double> squares(int bucket) override;
   Status scale(double factor) override;
@@ -157,6 +168,7 @@ class StageExecutor final : public TorchExecutor {
   // For the samples of this rank's share of larger and, if it differs, of smaller micro-batches.
   StageCode code_, smaller_code_;
   StageParameters parameters_;
+  ParameterUses uses_;
   CutBuffers cuts_;
   std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
@@ -197,6 +209,8 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, code_.inputs(), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  uses_.find(graph_, plan_, stage_, ops, segment_ends(stage, ops.size()), parameters_);
   if (options_.evaluation) {
     AGPCS_TRY(evaluation_,
               StageEvaluation::make(graph_, ops, cuts_.outgoing(), *options_.evaluation,
@@ -313,7 +327,10 @@ Status StageExecutor::evaluate(int micro_batch) {
   const StageFeed::Share& share = feed_.share_of(micro_batch);
   const StageEvaluation::Rows rows =
       evaluation_->rows(plan_.first_sample(micro_batch) + share.offset, share.samples);
-  if (rows.computed == 0) return {};
+  if (rows.computed == 0) {
+    uses_.pass_by();
+    return {};
+  }
   Values values = parameters_.values();
   for (TensorId id : code_.inputs()) {
     if (graph_.tensor(id).kind != TensorKind::kInput) continue;
@@ -330,6 +347,7 @@ Status StageExecutor::evaluate(int micro_batch) {
   StageCode::Run run;
   run.labels = &evaluation_->labels();
   run.evaluates = true;
+  run.uses = uses_.empty() ? nullptr : &uses_;
   code->run(values, run);
   evaluation_->add(values, rows);
   cuts_.keep_sent(micro_batch, values);
@@ -344,6 +362,7 @@ StageCode::Run StageExecutor::run_of(int micro_batch) {
   run.labels = &feed_.labels();
   run.asked_device = &asked_device_;
   if (!put_off_.empty()) run.put_off = &put_off_[static_cast<std::size_t>(micro_batch)];
+  run.uses = uses_.empty() ? nullptr : &uses_;
   return run;
 }
 
@@ -523,6 +542,9 @@ Status StageExecutor::observe(OperatorObserver* observer) {
 Result<std::vector<float>> StageExecutor::value(std::string_view name) const {
   for (TensorId id : weights_) {
     if (graph_.tensor(id).name != name) continue;
+    if (parameters_.is_freed_by_passes(parameters_.values().at(id))) {
+      return invalid_input(fmt::format("this rank has a part of parameter '{}' alone", name));
+    }
     const at::Tensor host =
         parameters_.values().at(id).detach().to(at::kCPU, at::kFloat).contiguous();
     const auto* first = host.data_ptr<float>();

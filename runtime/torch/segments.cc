@@ -2,6 +2,7 @@
 #include "runtime/torch/segments.h"
 
 #include "runtime/torch/clock.h"
+#include "runtime/torch/parameters/parameter_uses.h"
 
 #include <agpcs/plan.h>
 
@@ -91,6 +92,7 @@ void SegmentPasses::backward(Values gradients, const Values& weights, const Stag
     if (!wanted) continue;
     if (segment.recomputed) {
       if (run.clock != nullptr) run.clock->stop(Opcode::kBackward);
+      if (run.uses != nullptr) run.uses->begin_backward(code_->operator_at(segment.end - 1));
       held.results = run_again(segment, held.inputs, weights, run);
     }
     go_back(segment, std::move(held.results));
@@ -106,7 +108,9 @@ SegmentPasses::Values SegmentPasses::run_again(const StageCode::Segment& segment
   for (const auto& [id, value] : inputs) {
     values[id] = is_made_here(id) ? enter(id, value, run.clock) : value;
   }
-  code_->run_segment(segment, values, run);
+  StageCode::Run again = run;
+  again.again = true;
+  code_->run_segment(segment, values, again);
   Values results;
   for (const TensorId id : segment.results) results[id] = values.at(id);
   if (run.clock == nullptr) return results;

@@ -6,6 +6,7 @@
 #include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
+#include "runtime/torch/parameters/parameter_uses.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -218,7 +219,9 @@ void StageCode::run_segment(const Segment& segment,
     const Step& step = steps_[i];
     try {
       if (run.clock != nullptr) run.clock->begin(step.op);
+      if (run.uses != nullptr && !run.again) run.uses->begin(step.op);
       run_step(step, values, run);
+      if (run.uses != nullptr && !run.again) run.uses->end(step.op);
     } catch (const std::exception& error) {
       const Op& op = graph_->op(step.op);
       throw KernelError(fmt::format("node '{}' ({}): {}", op.name, op.type, brief(error)));
@@ -244,11 +247,13 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
     call.in[i] = constant != constants_.end() ? constant->second : values.at(op.inputs[i]);
   }
   Tensors outputs = step.kernel(call);
+  if (run.uses != nullptr) run.uses->take_out(outputs);
   if (asked && run.asked_device != nullptr) *run.asked_device = step.op;
   for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
     if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];
   }
   if (run.clock != nullptr) run.clock->await_backward(step.op, outputs);
+  if (run.uses != nullptr && !run.evaluates) run.uses->await_backward(step.op, outputs);
   // In training, batch norm returns new running statistics as outputs 1 and 2 for inputs 3 and 4.
   if (op.type == "BatchNormalization" && outputs.size() >= 3 && run.new_state) {
     run.new_state(op.inputs[3], outputs[1]);

@@ -18,6 +18,7 @@
 namespace agpcs {
 
 class LabelCounter;
+class ParameterUses;
 class PassClock;
 
 class StageCode {
@@ -44,6 +45,8 @@ class StageCode {
   };
   /// Returns the segments, in the operators' order. There is one if nothing is recomputed.
   const std::vector<Segment>& segments() const { return segments_; }
+  /// Returns the operator of an index in a segment.
+  OpId operator_at(std::size_t index) const { return steps_[index].op; }
 
   /// Returns why a pass cannot be recorded as a CUDA graph, as far as the operators show: "node
   /// 'drop' (Dropout): ..."; empty: no obstacle is known.
@@ -58,7 +61,11 @@ class StageCode {
     const LabelCounter* labels = nullptr;  ///< counts for losses that are means over labels
     bool evaluates = false;                ///< without dropout, with running statistics
     PutOffProducts* put_off = nullptr;     ///< given: takes the weights' gradients that may wait
-    OpId* asked_device = nullptr;          ///< set to an operator that asks the device for values
+    /// Learns when operators begin and end; null where ranks divide no parameters. `again`: they
+    /// compute again, within a backward pass that has what they read.
+    ParameterUses* uses = nullptr;
+    bool again = false;
+    OpId* asked_device = nullptr;  ///< set to an operator that asks the device for values
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
   /// Throws KernelError with the operator's name.

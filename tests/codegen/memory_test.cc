@@ -143,8 +143,8 @@ TEST(PeakMemory, OfDividedStateEachRankHasWhatItOwns) {
 }
 
 /// Rajbhandari et al. (SC 2020), section 5: with Adam in mixed precision, of a model with P
-/// parameters on N devices, 16P, 4P + 12P / N and 2P + 14P / N bytes.
-TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
+/// parameters on N devices, 16P, 4P + 12P / N, 2P + 14P / N and 16P / N bytes.
+TEST(PeakMemory, OfDividedStateGradientsAndParametersIsThatOfZero) {
   constexpr int kLayers = 32;
   constexpr std::int64_t kParameters = kLayers * 16 * 16, kDevices = 4;
   std::string model = "input x [n,16]\n", stage = "stage a/0=4 a/1=4 b/0=4 b/1=4", buckets;
@@ -176,6 +176,8 @@ TEST(PeakMemory, OfDividedStateAndGradientsIsThatOfZero) {
   EXPECT_EQ(state_of(" state=optimizer"), 4 * kParameters + 12 * kParameters / kDevices);
   constexpr std::int64_t kBucket = 2 * 16 * 16;  // the one that is summed
   EXPECT_EQ(state_of(" state=gradients"), 2 * kParameters + 14 * kParameters / kDevices + kBucket);
+  // And one whose parameters are read, and the next.
+  EXPECT_EQ(state_of(" state=parameters"), 16 * kParameters / kDevices + 3 * kBucket);
 }
 
 /// A pass holds what it has made until a bucket is full, and that until it is summed.

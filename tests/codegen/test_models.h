@@ -84,6 +84,9 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
       {"flows",
        "micro-batches 2\nstage a/0=3 a/1=3 b/0=1 b/1=1 : *\n"
        "bucket 0 flow:rings w3 w2\nbucket 0 flow:star w1\nbucket 0 ring w0\n"},
+      {"divided parameters",
+       "micro-batches 2\nstage a/0=5 a/1=3 state=parameters : *\n"
+       "bucket 0 ring w3\nbucket 0 tree w2 w1\nbucket 0 ring w0\n"},
       {"divided gradients",
        "micro-batches 4\nstage a/0=3 a/1=1 state=gradients : h0..a1\n"
        "stage b/0=2 b/1=2 state=gradients : *\n"

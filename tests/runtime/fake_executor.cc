@@ -59,6 +59,10 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     filled_.resize(std::max(filled_.size(), sums_.back().size()));
     owned_.push_back(size == 0 ? ElementRange() : owned_elements(plan, bucket, rank));
     std::fill_n(momentum_.back().begin() + owned_.back().begin, owned_.back().size(), 0.0);
+    const bool divided = size > 0 && bucket.divides_parameters();
+    parts_.emplace_back(divided ? static_cast<std::size_t>(owned_.back().size()) : 0, 0.0);
+    gathered_.emplace_back();
+    for (auto& memory : gathered_.back().memory) memory.assign(divided ? size : 0, kNotYet);
   }
   return {};
 }
@@ -127,8 +131,38 @@ void FakeExecutor::sent(const InstructionId& send) {
   }
 }
 
+bool FakeExecutor::divides_parameters(std::size_t bucket) const {
+  return !gathered_[bucket].memory[0].empty();
+}
+
+Status FakeExecutor::gather_with(ParameterSource& source) {
+  if (!divides) return Executor::gather_with(source);
+  source_ = &source;
+  return {};
+}
+
+Result<Buffer> FakeExecutor::gather(int bucket) {
+  const auto b = static_cast<std::size_t>(bucket);
+  std::vector<double>& whole = gathered_[b].memory[gathered_[b].gathers++ % 2];
+  std::fill(whole.begin(), whole.end(), kNotYet);
+  std::copy(parts_[b].begin(), parts_[b].end(), whole.begin() + owned_[b].begin);
+  return Buffer{whole.data(), whole.size() * sizeof(double), DType::kFp64, false};
+}
+
+Status FakeExecutor::read(std::size_t bucket) {
+  AGPCS_RETURN_IF_ERROR(source_->need(static_cast<int>(bucket)));
+  std::vector<double>& whole = gathered_[bucket].memory[gathered_[bucket].reads++ % 2];
+  parameters_[bucket] = whole;
+  std::fill(whole.begin(), whole.end(), kNotYet);
+  return {};
+}
+
+// Operators read the last bucket first.
 Status FakeExecutor::forward(int micro_batch) {
   if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
+  }
   std::vector<double>& values = values_[micro_batch];
   for (std::int64_t i = 0; i < samples(micro_batch); ++i) {
     double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + batch_)
@@ -198,13 +232,17 @@ void FakeExecutor::go_back(int micro_batch) {
 
 Status FakeExecutor::finish(int micro_batch, bool last, GradientListener& listener) {
   const auto& [gradient, whole] = returned_.at(micro_batch);
-  // Buckets get ready last to first, as real gradients do.
-  for (std::size_t b = buckets_.size(); b-- > 0;) {
+  // Buckets get ready last to first, but where passes come to one after the other.
+  const bool in_order = std::any_of(gathered_.begin(), gathered_.end(),
+                                    [](const Gathered& of) { return !of.memory[0].empty(); });
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const std::size_t b = in_order ? i : buckets_.size() - 1 - i;
     if (buckets_[b].empty()) continue;
-    for (std::size_t i = 0; i < buckets_[b].size(); ++i) {
-      buckets_[b][i] += whole;
+    if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
+    for (std::size_t e = 0; e < buckets_[b].size(); ++e) {
+      buckets_[b][e] += whole;
       for (std::size_t n = 0; n < gradient.size(); ++n) {
-        buckets_[b][i] += static_cast<double>(i + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
+        buckets_[b][e] += static_cast<double>(e + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
       }
     }
     if (last || !sums_[b].empty()) listener.bucket_ready(static_cast<int>(b));
@@ -238,7 +276,10 @@ Status FakeExecutor::update() {
          i < static_cast<std::size_t>(owned_[b].end); ++i) {
       const double sum = (sums_[b].empty() ? buckets_ : sums_)[b][i];
       momentum_[b][i] = sum + (remembers ? momentum_[b][i] : 0);
-      parameters_[b][i] += momentum_[b][i];
+      double& parameter = divides_parameters(b)
+                              ? parts_[b][i - static_cast<std::size_t>(owned_[b].begin)]
+                              : parameters_[b][i];
+      parameter += momentum_[b][i];
     }
   }
   return {};
@@ -334,9 +375,14 @@ std::vector<StateItem> FakeExecutor::state() const {
     std::int64_t begin = 0;
     for (const BucketMember& member : bucket.members) {
       const std::int64_t end = begin + member.elements;
-      items.push_back({member.parameter, kValueSlot, 2 * member.elements});
       const std::int64_t first = std::clamp(owned_[b].begin, begin, end);
       const std::int64_t last = std::clamp(owned_[b].end, first, end);
+      if (!divides_parameters(b)) {
+        items.push_back({member.parameter, kValueSlot, 2 * member.elements});
+      } else if (first < last || begin == end) {
+        items.push_back({member.parameter, kValueSlot, 2 * member.elements, 2 * (first - begin),
+                         2 * (end - last)});
+      }
       if (remembers && first < last) {
         items.push_back({member.parameter, "momentum", 2 * member.elements, 2 * (first - begin),
                          2 * (end - last)});
@@ -354,15 +400,18 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
     std::size_t offset = 0;
     for (const BucketMember& member : bucket.members) {
       const bool is_value = item.slot == kValueSlot;
-      const auto& of = is_value ? parameters_[b] : momentum_[b];
+      const bool whole = is_value && !divides_parameters(b);
+      const auto& of = whole ? parameters_[b] : is_value ? parts_[b] : momentum_[b];
       const auto at = static_cast<std::int64_t>(offset);
-      const std::int64_t from = is_value ? 0 : owned_[b].begin - at;
-      const std::int64_t to = is_value ? member.elements : owned_[b].end - at;
+      const std::int64_t from = whole ? 0 : owned_[b].begin - at;
+      const std::int64_t to = whole ? member.elements : owned_[b].end - at;
       const bool fits = first >= 2 * std::max<std::int64_t>(0, from) &&
                         first + count <= 2 * std::min(member.elements, to);
       if (bucket.is_of(stage_) && member.parameter == item.tensor && fits) {
-        return reinterpret_cast<const char*>(of.data() + offset) +
-               static_cast<std::size_t>(first) * sizeof(float);
+        const std::int64_t begin = at - (is_value && !whole ? owned_[b].begin : 0);
+        return reinterpret_cast<const char*>(of.data()) +
+               begin * static_cast<std::int64_t>(sizeof(double)) +
+               first * static_cast<std::int64_t>(sizeof(float));
       }
       offset += static_cast<std::size_t>(member.elements);
     }

@@ -6,6 +6,7 @@
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,8 @@ class FakeExecutor : public Executor {
   Status scale(double factor) override;
   Status fill_bucket(int bucket) override;
   Status keep_part(int bucket) override;
+  Status gather_with(ParameterSource& source) override;
+  Result<Buffer> gather(int bucket) override;
   double loss() const override { return loss_; }
 
   /// The parameters, and the momentum of those that this rank owns if it `remembers`, by the bytes
@@ -57,7 +60,8 @@ class FakeExecutor : public Executor {
   Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
                      const float* values) override;
 
-  /// By bucket of the plan; empty for those of other stages.
+  /// By bucket of the plan; empty for those of other stages. Those that ranks divide are those that
+  /// the last pass has read.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
   int batches = 1;         ///< of a step
   bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
@@ -77,6 +81,9 @@ class FakeExecutor : public Executor {
   void clear_batch();
   void go_back(int micro_batch);
   Status finish(int micro_batch, bool last, GradientListener& listener);
+  bool divides_parameters(std::size_t bucket) const;
+  /// Reads a bucket's parameters in a pass, and frees them.
+  Status read(std::size_t bucket);
   std::int64_t first_sample(int micro_batch) const;
   std::int64_t samples(int micro_batch) const;
   /// Where the item's bytes lie; an error when this rank lacks any of these elements.
@@ -107,6 +114,15 @@ class FakeExecutor : public Executor {
   int filling_ = -1;                           // that bucket; -1: none
   std::vector<std::vector<double>> momentum_;  // no number where another rank owns the element
   std::vector<ElementRange> owned_;            // by bucket
+  /// Of buckets of which ranks divide parameters: what this rank owns, and the memory of passes,
+  /// which holds no number between them. The next pass may gather a bucket while this one reads it.
+  struct Gathered {
+    std::array<std::vector<double>, 2> memory;
+    std::size_t gathers = 0, reads = 0;
+  };
+  std::vector<std::vector<double>> parts_;
+  std::vector<Gathered> gathered_;
+  ParameterSource* source_ = nullptr;
   double loss_ = 0;
 };
 

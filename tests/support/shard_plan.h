@@ -33,8 +33,33 @@ inline std::vector<std::int64_t> parts_of(std::int64_t elements, std::size_t ran
   return parts;
 }
 
-/// Makes a program sum the sharded buckets by reduce_scatter, and gather them after its update.
+/// Returns the gathers for the passes of a program, in their order: forward passes read the last
+/// bucket first, backward passes the first.
+inline std::vector<InstructionId> pass_gathers(const Plan& plan, const Program& program) {
+  std::vector<int> buckets;
+  for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
+    const PlanBucket& bucket = plan.buckets[static_cast<std::size_t>(b)];
+    if (bucket.is_of(program.stage) && bucket.divides_parameters()) buckets.push_back(b);
+  }
+  std::vector<InstructionId> gathers;
+  for (const Instruction& instruction : program.instructions) {
+    const int mb = instruction.id.micro_batch;
+    if (instruction.id.opcode == Opcode::kForward) {
+      for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
+        gathers.push_back({Opcode::kGatherForward, *b, mb});
+      }
+    }
+    if (instruction.id.opcode != Opcode::kBackward) continue;
+    for (const int b : buckets) gathers.push_back({Opcode::kGatherBackward, b, mb});
+  }
+  return gathers;
+}
+
+/// Makes a program sum the sharded buckets by reduce_scatter, and gather them after its update, or
+/// within its passes.
 inline void shard_program(const Plan& plan, Program& program) {
+  const std::vector<InstructionId> within = pass_gathers(plan, program);
+  std::size_t needed = 0;  // of these, by the passes so far
   std::vector<Instruction> instructions;
   std::vector<InstructionId> gathers;
   InstructionId last_sum;
@@ -43,7 +68,7 @@ inline void shard_program(const Plan& plan, Program& program) {
     if (id.opcode == Opcode::kAllReduce) {
       const PlanBucket& bucket = plan.buckets[static_cast<std::size_t>(id.object)];
       if (bucket.is_sharded()) {
-        gathers.push_back({Opcode::kAllGather, id.object, -1});
+        if (!bucket.divides_parameters()) gathers.push_back({Opcode::kAllGather, id.object, -1});
         id.opcode = Opcode::kReduceScatter;
       }
       if (bucket.divides_gradients()) continue;
@@ -57,10 +82,23 @@ inline void shard_program(const Plan& plan, Program& program) {
     const bool updates = id.opcode == Opcode::kUpdate;
     const int returned = id.opcode == Opcode::kBackward ? id.micro_batch : -1;
     if (sums_gradients(id.opcode)) last_sum = id;
+    const InstructionId pass = id;
+    const bool first = needed == 0 && id.opcode == Opcode::kForward;
+    if (first && !within.empty()) instructions.push_back({within.front(), {}});
     instructions.push_back(std::move(instruction));
+    // The pass needs what it has gathered, and lets the next gather begin.
+    const auto need = [&] {
+      const InstructionId at = need_of(within[needed++]);
+      if (needed < within.size()) instructions.push_back({within[needed], {at}});
+    };
+    while (pass.opcode == Opcode::kForward && needed < within.size() &&
+           pass_of(within[needed]) == pass) {
+      need();
+    }
     for (int b = 0; b < static_cast<int>(plan.buckets.size()) && returned >= 0; ++b) {
       const PlanBucket& bucket = plan.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(program.stage) || !bucket.divides_gradients()) continue;
+      if (bucket.divides_parameters()) need();
       last_sum = {Opcode::kReduceScatter, b, returned};
       instructions.push_back({last_sum, {{Opcode::kGradients, b, returned}}});
     }
@@ -73,7 +111,8 @@ inline void shard_program(const Plan& plan, Program& program) {
 
 /// Divides the state of every bucket that several ranks hold and that has no flow, by `weights`.
 /// Buckets begin at different places of `weights`, so that a rank owns much of one and little of
-/// another. At StateLevel::kGradients, those of one stage divide their gradients, too. Needs:
+/// another. At StateLevel::kGradients, those of one stage divide their gradients, too, and at
+/// StateLevel::kParameters their parameters. Needs:
 /// `plan` is verified.
 inline Plan sharded(Plan plan, const std::vector<std::int64_t>& weights,
                     StateLevel level = StateLevel::kOptimizer) {

@@ -34,6 +34,8 @@ std::string_view colour_of(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
     case Opcode::kNorm:
     case Opcode::kReport:
       return "rail_response";

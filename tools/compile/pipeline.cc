@@ -182,9 +182,10 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
     return std::find(options.without.begin(), options.without.end(), dimension) ==
            options.without.end();
   };
-  input.problem_options.most_divided = !with("state")       ? StateLevel::kWhole
-                                       : !with("gradients") ? StateLevel::kOptimizer
-                                                            : StateLevel::kGradients;
+  input.problem_options.most_divided = !with("state")        ? StateLevel::kWhole
+                                       : !with("gradients")  ? StateLevel::kOptimizer
+                                       : !with("parameters") ? StateLevel::kGradients
+                                                             : StateLevel::kParameters;
   input.problem_options.choose_in_flight = with("schedules");
   input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");

@@ -160,7 +160,10 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, int stage) {
                         bucket.members.size());
   }
   if (bucket.is_sharded()) {
-    text += fmt::format(", state{} divided {}", bucket.divides_gradients() ? " and gradients" : "",
+    text += fmt::format(", state{} divided {}",
+                        bucket.divides_parameters()  ? ", gradients and parameters"
+                        : bucket.divides_gradients() ? " and gradients"
+                                                     : "",
                         print_samples(bucket.parts));
   }
   return text + sharers_text(plan, bucket, stage) + "\n";

@@ -56,19 +56,20 @@ std::string_view safetensors_name(DType type) {
   return "";
 }
 
-// A tensor of the file: an item that moves to rank 0, or a constant of the graph.
+// A tensor of the file: items that move to rank 0, one for each rank that has a part, or a constant
+// of the graph.
 struct Entry {
   const Tensor* tensor = nullptr;
-  std::optional<StateMove> move;
+  std::vector<StateMove> moves;
   std::int64_t bytes = 0;
 };
 
 // Returns the tensors in the order in which they lie in the file. The larger elements come first,
 // so that each tensor is aligned to its own.
 Result<std::vector<Entry>> entries_of(const Graph& graph, const std::vector<StateMove>& moves) {
-  std::map<std::string, const StateMove*> learned;
+  std::map<std::string, std::vector<StateMove>> learned;
   for (const StateMove& move : moves) {
-    if (move.item.slot == kValueSlot) learned.emplace(move.item.tensor, &move);
+    if (move.item.slot == kValueSlot) learned[move.item.tensor].push_back(move);
   }
   std::vector<Entry> entries;
   for (const Tensor& tensor : graph.tensors) {
@@ -77,7 +78,7 @@ Result<std::vector<Entry>> entries_of(const Graph& graph, const std::vector<Stat
                 elements_at(tensor.shape, 0) * static_cast<std::int64_t>(size_of(tensor.type))};
     const auto found = learned.find(tensor.name);
     if (found != learned.end()) {
-      entry.move = *found->second;
+      entry.moves = std::move(found->second);
       learned.erase(found);
     } else if (!tensor.frozen ||
                static_cast<std::int64_t>(tensor.constant.bytes.size()) != entry.bytes) {
@@ -140,7 +141,7 @@ class TensorWriter {
 
   // Writes the constants before the next item, or the last ones.
   Status write_constants() {
-    for (; next_ < entries_.size() && !entries_[next_].move; ++next_) {
+    for (; next_ < entries_.size() && entries_[next_].moves.empty(); ++next_) {
       const auto& bytes = entries_[next_].tensor->constant.bytes;
       AGPCS_RETURN_IF_ERROR(file_.write(bytes.data(), bytes.size()));
     }
@@ -201,7 +202,7 @@ Status save(const std::string& path, const Graph& graph, const Plan& plan, std::
   AGPCS_TRY(const std::vector<Entry> entries, entries_of(graph, all));
   std::vector<StateMove> moves;
   for (const Entry& entry : entries) {
-    if (entry.move) moves.push_back(*entry.move);
+    moves.insert(moves.end(), entry.moves.begin(), entry.moves.end());
   }
   Replacement replacement;
   std::optional<TensorWriter> writer;

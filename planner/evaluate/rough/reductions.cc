@@ -61,13 +61,14 @@ const std::vector<RoughModel::Reduction>& RoughModel::reductions(
     own.gradients = gradients->sum;
     own.line = {};
     own.pieces.clear();
-    own.scatters = false;
+    own.scatters = own.gathers = false;
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     if (devices.size() < 2 || own.gradients.bytes == 0) continue;
     own.line = reduce_line(devices);
     const StateLevel level = divided_by(strategy.stages[s], problem_.training);
     if (level != StateLevel::kWhole) own.line = own.line.halved();
-    own.scatters = level == StateLevel::kGradients;
+    own.scatters = level >= StateLevel::kGradients;
+    own.gathers = level == StateLevel::kParameters;
     for (const auto& [part, bytes] : gradients->pieces) {
       own.pieces.push_back({passes[s].backward * part, bytes});
     }

@@ -222,16 +222,23 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
                                 : (rough.longest_way - way[s]) * 2 / 3 +
                                       (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
-    const double end = norm + (divides ? update + own + report : std::max(update, report));
+    const bool gathers = all[s].gathers;  // so that nothing travels after the update
+    const double last_gather = divides && !gathers ? own : 0;
+    const double end = norm + (divides ? update + last_gather + report : std::max(update, report));
     // A backward pass ends when the gradients that it made are summed, but for the last bucket.
-    const double behind =
-        all[s].scatters ? after * static_cast<double>(strategy.micro_batches - 1) : 0;
+    const auto count = static_cast<double>(strategy.micro_batches);
+    double behind = all[s].scatters ? after * (count - 1) : 0;
+    if (gathers) {  // gathers are ahead of passes, or these wait
+      behind = count * (std::max(0.0, own - (passes[s].both - passes[s].backward)) +
+                        std::max(0.0, 2 * own - passes[s].backward));
+    }
     rough.late = std::max(rough.late, behind + after + end - early);
     hidden = std::max(hidden, own - after + early);
     last = std::max(last, after - early);
     updates = std::max(updates, update);
-    const double sums = all[s].scatters ? static_cast<double>(strategy.micro_batches) : 1;
-    load_ring(devices, divides ? bytes / 2 * (1 + sums) : bytes, divides ? own * (1 + sums) : own);
+    const double sums = all[s].scatters ? count : 1;
+    const double halves = gathers ? 3 * count : 1 + sums;
+    load_ring(devices, divides ? bytes / 2 * halves : bytes, divides ? own * halves : own);
   }
   if (!shared.empty()) {
     const double end = reduce_shared(strategy, shared, last) + norm + updates;

@@ -111,6 +111,7 @@ class RoughModel {
     Line line;
     std::vector<Piece> pieces;
     bool scatters = false;  ///< they are summed after each micro-batch
+    bool gathers = false;   ///< passes gather the parameters
   };
   /// The parameters that the same blocks read, several of them. Stages that share them sum their
   /// gradients after all else.

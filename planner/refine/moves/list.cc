@@ -314,7 +314,9 @@ class MoveLister {
                      [](const StageSpec& spec) { return spec.state != StateLevel::kWhole; })) {
       return;
     }
-    list_divided_gradients();
+    for (const StateLevel more : {StateLevel::kGradients, StateLevel::kParameters}) {
+      list_more_divided(more);
+    }
     if (!may_divide(problem_, StateLevel::kOptimizer)) return;
     const std::int64_t state = state_bytes(problem_.training);
     constexpr double kLargePart = 0.25;
@@ -344,16 +346,17 @@ class MoveLister {
     if (others > 0) add(SetMemory{kAllStages, std::nullopt, StateLevel::kOptimizer});
   }
 
-  /// Lists stages that divide some state and may divide their gradients, too, or no longer. As
+  /// Lists stages that divide what comes before `more`, and may divide that, too, or no longer. As
   /// above, only strategies of which a stage does have such moves.
-  void list_divided_gradients() {
-    const auto fills = [](const StageSpec& spec) { return spec.state == StateLevel::kGradients; };
-    if (std::none_of(s_.stages.begin(), s_.stages.end(), fills)) return;
+  void list_more_divided(StateLevel more) {
+    const auto less = static_cast<StateLevel>(static_cast<int>(more) - 1);
+    const auto divides = [more](const StageSpec& spec) { return spec.state >= more; };
+    if (std::none_of(s_.stages.begin(), s_.stages.end(), divides)) return;
     for (int s = 0; s < stages_; ++s) {
       const StageSpec& spec = s_.stages[at(s)];
-      if (spec.devices.size() < 2 || spec.state == StateLevel::kWhole) continue;
-      if (!fills(spec) && !may_divide(problem_, StateLevel::kGradients)) continue;
-      const StateLevel level = fills(spec) ? StateLevel::kOptimizer : StateLevel::kGradients;
+      if (spec.devices.size() < 2 || spec.state < less) continue;
+      if (!divides(spec) && !may_divide(problem_, more)) continue;
+      const StateLevel level = divides(spec) ? less : more;
       add(SetMemory{s, std::nullopt, level});
       add(SetMemory{s, other_than(spec.recompute), level});
     }
@@ -430,7 +433,7 @@ class MoveLister {
           add(MergeBuckets{previous, b});
         }
         // Divided gradients are summed in the order in which they are made.
-        const bool fills = s_.stages[at(bucket.stage)].state == StateLevel::kGradients;
+        const bool fills = s_.stages[at(bucket.stage)].state >= StateLevel::kGradients;
         if (!fills) add(SwapBuckets{previous, b});
       }
       previous = b;

@@ -112,7 +112,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     spec.recompute = move.recompute.value_or(spec.recompute);
     const StateLevel state = move.state.value_or(spec.state);
     if (spec.devices.size() < 2 || state == spec.state) continue;
-    const bool groups = state == StateLevel::kGradients || spec.state == StateLevel::kGradients;
+    const bool groups = std::max(state, spec.state) >= StateLevel::kGradients;
     spec.state = state;
     forget_parts(changed, static_cast<int>(s));
     if (groups) changed.buckets.clear();  // where gradients are divided, buckets are others

@@ -149,7 +149,10 @@ class MovePrinter {
     if (move.state) {
       text += fmt::format("{}{} the optimizer's state{} of {}", text.empty() ? "" : ", ",
                           *move.state == StateLevel::kWhole ? "keep" : "divide",
-                          *move.state == StateLevel::kGradients ? " and gradients" : "", stages);
+                          *move.state == StateLevel::kParameters  ? ", gradients and parameters"
+                          : *move.state == StateLevel::kGradients ? " and gradients"
+                                                                  : "",
+                          stages);
     }
     if (move.in_flight) {
       const bool before = *move.in_flight == InFlight::kOneMoreAStage ||

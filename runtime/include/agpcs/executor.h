@@ -23,6 +23,16 @@ class GradientListener {
   virtual void bucket_ready(int bucket) = 0;
 };
 
+/// Waits for parameters that ranks divide. Passes of an `Executor` call it on their own thread.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+  /// Comes back when all parameters of a bucket are in the memory that `Executor::gather` returned
+  /// for it last. A pass calls it before it first reads the bucket, in the order of the operators,
+  /// also if it then reads nothing.
+  virtual Status need(int bucket) = 0;
+};
+
 /// A piece of what training has learned: the values of a parameter or of a state tensor (such as
 /// running means), or what the optimizer remembers of a parameter. Elements are fp32, row-major. A
 /// rank has all of them, or those from one to another: what the optimizer remembers of a sharded
@@ -120,6 +130,19 @@ class Executor {
   /// Adds the elements that this rank owns of that memory, which now holds sums over ranks, to what
   /// it keeps of them in this step. `update` uses what is kept.
   virtual Status keep_part(int bucket);
+
+  /// `gather_with` and `gather` serve buckets of which ranks divide parameters
+  /// (`PlanBucket::divides_parameters`), for which `values` is not called. Between passes, a rank
+  /// has the elements that it owns.
+  /// `gather_with` comes once, before the first step: passes call `source`, which lives as long as
+  /// they do. kUnavailable (the default): the executor cannot divide parameters.
+  virtual Status gather_with(ParameterSource& source);
+  /// Returns the bucket's flat buffer for a pass, laid out like its gradients, with the elements
+  /// that this rank owns; the others are received in it. It comes before the pass, or within it,
+  /// before the pass needs the bucket; also while the pass before it reads the same bucket, which
+  /// then has another buffer. The pass frees it after it has last read it: a forward pass after its
+  /// operators, a backward pass when the bucket has its gradients.
+  virtual Result<Buffer> gather(int bucket);
 
   /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose
   /// buckets are in an accelerator's memory; buckets in the host's memory are rounded by the

@@ -2,10 +2,9 @@
 // What each dimension of the space of plans is worth: models planned with all of them and without
 // one. Run it in the root of the repository.
 //
-//     space_bench state|gradients|schedules|zero-bubble|segments                   all rows of a
-//     dimension space_bench state|gradients|schedules|zero-bubble|segments MODEL CLUSTER     one
-//     row: state "gpt-1.3b"
-//                                                                      "v100x8"
+//     space_bench DIMENSION                  all rows of a dimension: state, gradients, parameters,
+//                                            schedules, zero-bubble or segments
+//     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * gradients: most of these, and others with fewer devices or longer sequences; without it, state
@@ -178,6 +177,12 @@ constexpr Case kCases[] = {
     {"gradients", "gpt-350m-8k", "v100x2"},
     {"gradients", "gpt-1.3b-8k", "v100x4"},
     {"gradients", "gpt-1.3b-8k", "v100x8"},
+    {"parameters", "gpt-1.3b", "v100x2"},
+    {"parameters", "gpt-2.7b", "v100x4"},
+    {"parameters", "gpt-6.7b", "v100x8"},
+    {"parameters", "gpt-6.7b", "v100x4-rtx3090x4"},
+    {"parameters", "gpt-6.7b", "a100x16"},
+    {"parameters", "gpt-2.7b-2k", "v100x8"},
     {"schedules", "chain-26", "chain-8"},
     {"schedules", "chain-26", "chain-32"},
     {"schedules", "chain-26", "chain-1x8-1gbit"},
@@ -233,6 +238,7 @@ void print_row(const Case& of) {
   if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
   if (of.dimension == "schedules") less.choose_in_flight = less.part_backward = false;
   if (of.dimension == "zero-bubble") less.part_backward = false;
+  if (of.dimension == "parameters") less.most_divided = StateLevel::kGradients;
   if (of.dimension == "segments") less.choose_segments = false;
   const Row without = plan(of.model, of.cluster, less);
   const auto seconds = [](const Row& row) {
@@ -252,11 +258,13 @@ void print_row(const Case& of) {
 
 int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
-  const bool known = dimension == "state" || dimension == "gradients" || dimension == "schedules" ||
+  const bool known = dimension == "state" || dimension == "gradients" ||
+                     dimension == "parameters" || dimension == "schedules" ||
                      dimension == "zero-bubble" || dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
-    std::fputs("space_bench state|gradients|schedules|zero-bubble|segments [MODEL CLUSTER]\n",
-               stderr);
+    std::fputs(
+        "space_bench state|gradients|parameters|schedules|zero-bubble|segments [MODEL CLUSTER]\n",
+        stderr);
     return 2;
   }
   fmt::print(

@@ -15,19 +15,22 @@ namespace agpcs::bench {
 
 /// Returns, say, "4 stages, 8 devices, 1 divides, 3 recompute (2 all, 1 5/8), 32 1f1b".
 inline std::string uses(const Strategy& strategy) {
-  std::size_t divides = 0, fills = 0, recompute = 0, devices = 0;
+  std::size_t divides = 0, fills = 0, gathers = 0, recompute = 0, devices = 0;
   bool departs = false;
   std::map<Recomputation, int> how;
   for (const StageSpec& spec : strategy.stages) {
     divides += spec.state != StateLevel::kWhole ? 1 : 0;
-    fills += spec.state == StateLevel::kGradients ? 1 : 0;
+    fills += spec.state >= StateLevel::kGradients ? 1 : 0;
+    gathers += spec.state == StateLevel::kParameters ? 1 : 0;
     devices += spec.devices.size();
     departs = departs || spec.in_flight;
     if (!spec.recompute) continue;
     ++recompute;
     ++how[spec.recompute];
   }
-  const std::string gradients = fills > 0 ? fmt::format(" ({} gradients)", fills) : "";
+  const std::string parameters = gathers > 0 ? fmt::format(", {} parameters", gathers) : "";
+  const std::string gradients =
+      fills > 0 ? fmt::format(" ({} gradients{})", fills, parameters) : "";
   std::string text = fmt::format("{} stages, {} devices, {} divide{}, {} recompute",
                                  strategy.stages.size(), devices, divides, gradients, recompute);
   std::string ways;

@@ -262,6 +262,64 @@ TEST(Simulator, ABackwardPassWaitsWithinForTheGradientsThatItHasMade) {
   EXPECT_EQ(estimate.devices[0].bytes_sent - whole.devices[0].bytes_sent, 3 * 64 * 64 * 4 / 2);
 }
 
+/// Three operators, a bucket each, of which gathers take longer than operators: they follow each
+/// other without a gap, and passes wait within for each.
+TEST(Simulator, APassWaitsWithinForTheParametersThatItNeeds) {
+  const std::string cluster =
+      kUnit + std::string("host a unit 2 bandwidth=1e6 latency=0 nic=1e6 nic-latency=0\n");
+  const Step divided(chain_of(3), cluster,
+                     "micro-batches 1\nstage a/0=8 a/1=8 state=parameters : *\n"
+                     "bucket 0 ring w3\nbucket 0 ring w2\nbucket 0 ring w1\n",
+                     16);
+  const OpSeconds op = divided.seconds(8);
+  const Estimate estimate = divided.simulate();
+  const auto gather = [&](Opcode pass, int bucket) {
+    return event_of(estimate, 0, {pass, bucket, 0});
+  };
+  const TimelineEvent first = gather(Opcode::kGatherForward, 2);
+  ASSERT_GT(length(first), op.forward + op.backward);
+  EXPECT_EQ(first.start, 0);
+  EXPECT_NEAR(gather(Opcode::kGatherForward, 1).start, first.end, 1e-12);
+  EXPECT_NEAR(gather(Opcode::kGatherForward, 0).start, 2 * length(first), 1e-12);
+  const TimelineEvent pass = event_of(estimate, 0, forward(0));
+  EXPECT_EQ(pass.start, 0);
+  EXPECT_NEAR(pass.end, 3 * length(first) + op.forward, 1e-12);
+  // The backward pass reads the last operator's bucket first. Its gather began when the forward
+  // pass needed that bucket, and its sum comes behind the gather of the next.
+  const TimelineEvent again = gather(Opcode::kGatherBackward, 0);
+  EXPECT_NEAR(again.end, 4 * length(first), 1e-12);
+  EXPECT_NEAR(event_of(estimate, 0, {Opcode::kReduceScatter, 0, 0}).start,
+              gather(Opcode::kGatherBackward, 1).end, 1e-12);
+  EXPECT_NEAR(gather(Opcode::kGatherBackward, 2).start,
+              event_of(estimate, 0, {Opcode::kReduceScatter, 0, 0}).end, 1e-12);
+  EXPECT_NEAR(event_of(estimate, 0, backward(0)).end,
+              gather(Opcode::kGatherBackward, 2).end + op.backward +
+                  std::max(0.0, length(first) - op.backward),
+              1e-12)
+      << "the last bucket is full, and the sum of the one before it has ended";
+  const TimelineEvent update = event_of(estimate, 0, kUpdate);
+  EXPECT_NEAR(estimate.devices[0].compute_seconds, 3 * (op.forward + op.backward) + length(update),
+              1e-12);
+}
+
+/// Rajbhandari et al. (SC 2020), section 7: 2 (n - 1) / n of the parameters without ZeRO's third
+/// stage, 3 (n - 1) / n with it; and so much for each micro-batch.
+TEST(Simulator, DividedParametersTravelHalfAsMuchAgainAsGradients) {
+  const std::string cluster =
+      kUnit + std::string("host a unit 4 bandwidth=1e9 latency=0 nic=1e9 nic-latency=0\n");
+  const auto bytes = [&](const std::string& state, int micro_batches) {
+    const Step step(chain_of(3), cluster,
+                    "micro-batches " + std::to_string(micro_batches) +
+                        "\nstage a/0=8 a/1=8 a/2=8 a/3=8 " + state + ": *\n" +
+                        "bucket 0 ring w3\nbucket 0 ring w2\nbucket 0 ring w1\n",
+                    32 * micro_batches);
+    return step.simulate().devices[0].bytes_sent;
+  };
+  const std::int64_t report = bytes("", 1) - 3 * 64 * 64 * 4 * 2 * 3 / 4;
+  EXPECT_EQ(bytes("state=parameters ", 1) - report, 3 * 64 * 64 * 4 * 3 * 3 / 4);
+  EXPECT_EQ(bytes("state=parameters ", 2) - report, 2 * 3 * 64 * 64 * 4 * 3 * 3 / 4);
+}
+
 TEST(Simulator, StagesThatShareAParameterSumItsGradientOverTheRanksOfBoth) {
   const std::string host = " unit 2 bandwidth=1e9 latency=3e-6\n";
   const Step step(tied_chain(), kUnit + ("host a" + host),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans whose ranks divide buckets, and those whose stages share them.
+#include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "tests/ir/plan/text.h"
+#include "tests/support/shard_plan.h"
 
 #include <agpcs/plan.h>
 
@@ -66,7 +68,8 @@ TEST(ShardedBuckets, EachElementOfAShardedBucketHasOneOwner) {
             "    bucket b1 stage=s0 algorithm=ring type=fp32 state=all parts=96,48 gradients=2 "
             "elements=144\n"
             "                                                ^~~~~~~~~\n"
-            "  hint: state=optimizer, state=gradients, or no state= where every rank keeps all");
+            "  hint: state=optimizer, state=gradients, state=parameters, or no state= where every "
+            "rank keeps all");
 }
 
 /// The sharded plan with divided gradients: b1 is summed after each of two micro-batches.
@@ -119,6 +122,48 @@ TEST(ShardedBuckets, DividedGradientsAreSummedOnceForEachMicroBatch) {
               HasSubstr("'update' may start before 'reduce_scatter b1 mb=1' has finished"));
   EXPECT_THAT(message_of_divided("after=gradients:b1:1", "after=gradients:b1:0"),
               HasSubstr("'reduce_scatter b1 mb=1' does not wait for 'gradients:b1:1' alone"));
+}
+
+/// The plan of an example with divided parameters.
+std::string divided_parameters_text() {
+  const Result<Plan> plan = parse_plan(testing::kPlanText, "m.plan");
+  AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
+  return print_plan(testing::sharded(*plan, {2, 1}, StateLevel::kParameters));
+}
+
+std::string message_of_gathers(std::string_view from, std::string_view to) {
+  std::string text = divided_parameters_text();
+  const std::size_t at = text.find(from);
+  AGPCS_CHECK(at != std::string::npos, "no '{}' in\n{}", from, text);
+  text.replace(at, from.size(), to);
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+
+TEST(ShardedBuckets, RanksMayDivideParameters) {
+  const std::string text = divided_parameters_text();
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), text);
+  EXPECT_EQ(plan->buckets[1].state, StateLevel::kParameters);
+  EXPECT_EQ(text.find("all_gather"), std::string::npos);
+}
+
+TEST(ShardedBuckets, EachPassGathersDividedParametersOnce) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(message_of_gathers("  gather_forward b1 mb=0\n", ""),
+              HasSubstr("program s0: 'gather_forward b1 mb=0' is missing"));
+  EXPECT_THAT(message_of_gathers("gather_backward b1 mb=0", "gather_forward b1 mb=0"),
+              HasSubstr("'gather_forward b1 mb=0' appears twice"));
+  EXPECT_THAT(message_of_gathers("  gather_forward b1 mb=0\n",
+                                 "  gather_forward b1 mb=0 after=in_forward:b1:0\n"),
+              HasSubstr("'gather_forward b1 mb=0' waits for 'in_forward:b1:0', which is not listed "
+                        "before it"));
+  EXPECT_THAT(message_of_gathers("after=in_forward:b1:0", "after=forward:0"),
+              HasSubstr("does not wait for 'in_forward:b1:0' alone"));
+  EXPECT_THAT(message_of_gathers("  gather_forward b1 mb=0\n  forward mb=0\n",
+                                 "  forward mb=0\n  gather_forward b1 mb=0\n"),
+              HasSubstr("'gather_forward b1 mb=0' comes after 'forward mb=0'"));
 }
 
 TEST(ShardedBuckets, ABucketThatStagesShareDividesNoGradients) {
@@ -216,6 +261,9 @@ TEST(ShardedBuckets, BackwardPassesThatArePartedDivideNoGradients) {
       message_of_divided("schedule=1f1b", "schedule=zero-bubble"),
       ::testing::HasSubstr("bucket b1 has state=gradients, but the schedule is zero-bubble\n"
                            "  hint: gradients are divided by backward passes that are not parted"));
+  EXPECT_THAT(
+      message_of_gathers("schedule=1f1b", "schedule=zero-bubble"),
+      ::testing::HasSubstr("bucket b1 has state=parameters, but the schedule is zero-bubble\n"));
 }
 
 TEST(SharedBuckets, HaveNoFlow) {

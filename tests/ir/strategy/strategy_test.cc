@@ -132,7 +132,15 @@ const Fault kFaults[] = {
        c.strategy.schedule = Schedule::kZeroBubble;
        c.strategy.stages[1].recompute = kWholeStage;
      },
-     "strategy: the schedule is zero-bubble, but a stage recomputes or divides gradients"},
+     "strategy: the schedule is zero-bubble, but a stage recomputes, or divides gradients or "
+     "parameters"},
+    {"PartedBackwardPassesOfAStageThatDividesParameters",
+     [](Case& c) {
+       c.strategy.schedule = Schedule::kZeroBubble;
+       c.strategy.stages[1].state = StateLevel::kParameters;
+     },
+     "strategy: the schedule is zero-bubble, but a stage recomputes, or divides gradients or "
+     "parameters"},
     {"FewerInFlightThanALaterStageThatReadsIt",
      [](Case& c) {
        c.strategy.stages[0].in_flight = 1;

@@ -137,7 +137,7 @@ TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {
     for (int j = 0; j < 60; ++j) {
       Strategy strategy = random_strategy(rng, problem);
       for (StageSpec& spec : strategy.stages) {
-        spec.state = static_cast<StateLevel>(rng.below(4) % 3);
+        spec.state = static_cast<StateLevel>(rng.below(5) % 4);
       }
       fit_in_flight(strategy);  // where gradients are divided, backward passes are whole
       const double seconds = evaluator.evaluate(strategy).step_seconds;

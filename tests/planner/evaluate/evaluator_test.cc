@@ -224,7 +224,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
     for (int i = 0; i < 50 && !HasFailure(); ++i) {
       Strategy strategy = random_strategy(rng, problem);
       for (StageSpec& spec : strategy.stages) {
-        spec.state = static_cast<StateLevel>(rng.below(3));
+        spec.state = static_cast<StateLevel>(rng.below(1 + kDividingLevels.size()));
         divided += divides_state(spec, training) ? 1 : 0;
       }
       fit_in_flight(strategy);  // where gradients are divided, backward passes are whole

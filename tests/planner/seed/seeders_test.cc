@@ -272,6 +272,20 @@ TEST(FitMemory, DividesGradientsWhereDevicesLackMemoryForThem) {
   EXPECT_FALSE(fit_memory(*less, of_less, unhelped));
 }
 
+TEST(FitMemory, DividesParametersWhereDevicesLackMemoryForThem) {
+  // With a quarter of moments and gradients, devices need 67 MB and two buckets of 4 MB; with one
+  // of the parameters, too, 34 MB and four or five buckets.
+  const auto problem = with_large_state(StateLevel::kParameters, "62e6");
+  Evaluator evaluator(*problem);
+  Strategy strategy = on_all(*problem);
+  EXPECT_FALSE(fit_memory(*problem, evaluator, strategy));
+  ASSERT_TRUE(fit_memory(*problem, evaluator, strategy, StateLevel::kParameters));
+  EXPECT_EQ(strategy.stages[0].state, StateLevel::kParameters);
+  const auto evaluated = evaluate(*problem, strategy, MadeBy());
+  ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+  EXPECT_EQ(verify_plan_against(evaluated->plan, problem->graph, problem->cluster).message(), "");
+}
+
 TEST(FitMemory, KeepsStateWholeWhereItMayNotDivideIt) {
   const auto problem = with_large_state(StateLevel::kWhole);
   Evaluator evaluator(*problem);

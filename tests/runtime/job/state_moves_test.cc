@@ -157,7 +157,7 @@ Plan random_plan(const std::vector<Parameter>& parameters, int ranks, Rng& rng) 
     if (replicas == 1 || rng.below(2) == 0) continue;
     const std::vector<std::int64_t> weights[] = {{5, 3, 4}, {0, 1}, {1, 0, 0}, {1}};
     bucket.parts = testing::parts_of(bucket.elements(), replicas, weights[rng.below(4)]);
-    bucket.state = StateLevel::kOptimizer;
+    bucket.state = kDividingLevels[rng.below(kDividingLevels.size())];
   }
   return plan;
 }

@@ -56,6 +56,9 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
         if (step + 1 < kSteps) continue;
         EXPECT_EQ(report->loss, expected.loss);
       }
+      if (spec.level == StateLevel::kParameters) {  // whose passes read what the last step learned
+        ASSERT_TRUE((*replayer)->evaluate().ok());
+      }
       const int stage = plan.stage_of_rank(transport.rank());
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         if (!plan.buckets[b].is_of(stage)) continue;
@@ -209,7 +212,7 @@ TEST_P(ReplayerOver, GradientsAreClippedByTheNormOfAll) {
                                  .micro_batches = 3,
                                  .shared = {{0, 1}},
                                  .max_norm = max_norm});
-    for (const StateLevel level : {StateLevel::kOptimizer, StateLevel::kGradients}) {
+    for (const StateLevel level : kDividingLevels) {
       expect_equal_to_one_process({.shares = pipeline,
                                    .cuts = {{0, 1, {"a"}}},
                                    .micro_batches = 3,
@@ -325,6 +328,47 @@ TEST_P(ReplayerOver, DividedGradientsInPipelinesWithSharedBuckets) {
                                  .weights = {2, 0, 3, 1},
                                  .level = StateLevel::kGradients});
   }
+}
+
+/// The executor's memory of a pass holds no numbers but those that were gathered for it.
+TEST_P(ReplayerOver, EachPassGathersTheParametersThatRanksDivide) {
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+    expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
+                                 .cuts = {},
+                                 .micro_batches = 3,
+                                 .algorithm = algorithm,
+                                 .elements = {12, 7},
+                                 .weights = {5, 3, 4},
+                                 .level = StateLevel::kParameters});
+  }
+  expect_equal_to_one_process({.shares = {{1, 2, 1}},
+                               .cuts = {},
+                               .elements = {6, 1},
+                               .weights = {0, 1, 0},
+                               .level = StateLevel::kParameters});
+}
+
+TEST_P(ReplayerOver, DividedParametersInPipelinesWithSharedBuckets) {
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
+    expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
+                                 .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                                 .micro_batches = 5,
+                                 .schedule = schedule,
+                                 .elements = {9, 2},
+                                 .smaller = 2,
+                                 .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
+                                 .weights = {2, 0, 3, 1},
+                                 .level = StateLevel::kParameters});
+  }
+}
+
+TEST_P(ReplayerOver, DividedParametersInStepsOfSeveralBatches) {
+  expect_equal_to_one_process({.shares = {{2, 2}, {1, 2, 1}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 4,
+                               .weights = {3, 1},
+                               .level = StateLevel::kParameters},
+                              2);
 }
 
 TEST_P(ReplayerOver, DividedGradientsInStepsOfSeveralBatches) {
@@ -443,6 +487,25 @@ TEST_P(ReplayerOver, AnExecutorThatCannotDivideGradientsIsRefusedBeforeTheFirstS
     EXPECT_THAT(replayer.status().message(),
                 HasSubstr("divides its gradients among ranks, and the executor cannot sum them "
                           "after each micro-batch\n  hint: a plan made with --without gradients"));
+  });
+}
+
+TEST_P(ReplayerOver, AnExecutorThatCannotGatherIsRefusedBeforeTheFirstStep) {
+  struct Whole : FakeExecutor {
+    Status gather_with(ParameterSource& source) override { return Executor::gather_with(source); }
+  };
+  const Plan plan = make_plan({.shares = {{3, 1}},
+                               .cuts = {},
+                               .micro_batches = 2,
+                               .weights = {1},
+                               .level = StateLevel::kParameters});
+  GetParam().run(plan.rank_count(), [&](Transport& transport) {
+    Whole executor;
+    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+    ASSERT_FALSE(replayer.ok());
+    EXPECT_THAT(replayer.status().message(),
+                HasSubstr("divides parameters among ranks, and the executor cannot gather them for "
+                          "its passes\n  hint: a plan made with --without parameters"));
   });
 }
 

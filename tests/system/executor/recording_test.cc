@@ -3,7 +3,7 @@
 // they are, and Adam by numbers from the device.
 #include "runtime/torch/executor.h"
 #include "runtime/torch/graph.h"
-#include "runtime/torch/update.h"
+#include "runtime/torch/parameters/update.h"
 #include "tests/support/graph_text.h"
 #include "tests/system/executor/optimization.h"
 #include "tests/system/executor/stage_driver.h"

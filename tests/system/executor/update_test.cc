@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Updates against LibTorch's own optimizers, with rates that change from step to step.
-#include "runtime/torch/update.h"
+#include "runtime/torch/parameters/update.h"
 
 #include "runtime/support/rate_schedule.h"
 #include "tests/system/executor/optimization.h"

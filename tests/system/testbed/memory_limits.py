@@ -8,8 +8,8 @@ A chain of plans for two ranks: the first has memory enough, and each next one i
 than the one before it takes. `state`: the ranks divide the optimizer's state, then gradients, too. `recompute`: they
 recompute more and more. `pipeline`: two stages recompute more and more. Each plan trains some steps as ranks of agpcs-run,
 each rank in a memory cgroup of its own: without a limit, for the most that a rank has; with the memory that the plan is
-predicted to take; and with that of the next plan, which is too little for it. To each limit come 5%, the goal of the
-prediction, and what a process takes that trains next to nothing.
+predicted to take; and with that of the next plan, which is too little for it, where that is less by more than predictions may
+be off. To each limit come these 5%, and what a process takes that trains next to nothing.
 
 Exit codes: 0 done and as predicted, 1 a plan trained that should not, or did not that should, 77 this machine cannot.
 """
@@ -190,10 +190,11 @@ def measure(options, folder):
         for (plan, predicted), (_, less) in zip(plans, [*plans[1:], (None, None)]):
             _, peak = work.train(plan, options.model)
             fits, _ = work.train(plan, options.model, base + int(predicted * MARGIN))
-            still = less is not None and work.train(plan, options.model, base + int(less * MARGIN))[0]
+            too_little = less is not None and less * MARGIN < predicted / MARGIN
+            still = too_little and work.train(plan, options.model, base + int(less * MARGIN))[0]
             wrong += not fits or still
             print(f"| {name} | {form_of(plan)} | {megabytes(predicted)} | {megabytes(peak - base)} | "
-                  f"{(peak - base) / predicted:.3f} | {said(fits)} | {'-' if less is None else said(still)} |", flush=True)
+                  f"{(peak - base) / predicted:.3f} | {said(fits)} | {said(still) if too_little else '-'} |", flush=True)
     return 1 if wrong else 0
 
 

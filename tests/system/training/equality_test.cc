@@ -160,7 +160,7 @@ TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
       const Plan whole = testing::plan_with(graph, training, division.shares,
                                             division.micro_batches, division.recompute);
       for (const StateLevel level : kDividingLevels) {
-        const Plan divided = testing::sharded(whole, division.weights, level);
+        const Plan divided = testing::divided(graph, whole, division.weights, level);
         Trained got = testing::train(graph, divided, kSteps, seeded());
         without_noise(got);
         SCOPED_TRACE(fmt::format("{}, {}, {}", optimization.name, division.name, name_of(level)));
@@ -281,7 +281,7 @@ TEST_P(PlainPyTorch, ClipsByTheNormOfAllGradientsWhateverThePlan) {
   expect_equal(model, whole, "0.5");
   for (const StateLevel level : kDividingLevels) {
     SCOPED_TRACE(name_of(level));
-    expect_equal(model, testing::sharded(whole, {1, 2}, level), "0.5");
+    expect_equal(model, testing::divided(model, whole, {1, 2}, level), "0.5");
   }
 }
 

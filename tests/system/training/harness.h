@@ -39,6 +39,11 @@ Plan plan_with(const Graph& graph, const Training& training,
                const Recomputation& recompute = {}, const std::vector<std::int64_t>& in_flight = {},
                Schedule schedule = Schedule::k1F1B);
 
+/// Divides buckets as `sharded` does. Where ranks divide parameters, passes gather them as they
+/// come to the operators of `graph`.
+Plan divided(const Graph& graph, Plan plan, const std::vector<std::int64_t>& weights,
+             StateLevel level);
+
 /// SGD with momentum and weight decay, `batch` samples a step.
 Training training_of(std::int64_t batch);
 

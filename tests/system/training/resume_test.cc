@@ -70,6 +70,7 @@ struct Case {
   std::int64_t micro_batches_before = 2, micro_batches_after = 2;
   /// The weights by which ranks divide state (tests/support/shard_plan.h); empty: they do not.
   std::vector<std::int64_t> weights_before = {}, weights_after = {};
+  StateLevel level = StateLevel::kOptimizer;  ///< what they divide
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // NOLINT: GoogleTest names it
@@ -104,7 +105,8 @@ class Resume : public ::testing::Test {
 
   Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
                std::int64_t micro_batches, std::int64_t batch = kBatch,
-               const std::vector<std::int64_t>& weights = {}) {
+               const std::vector<std::int64_t>& weights = {},
+               StateLevel level = StateLevel::kOptimizer) {
     Training training = testing::training_of(batch);
     training.loss = loss_;
     if (optimizer == "adam") {
@@ -115,7 +117,7 @@ class Resume : public ::testing::Test {
       training.optimizer.momentum = 0;
     }
     Plan plan = testing::plan_with(graph, training, shares, micro_batches);
-    return weights.empty() ? plan : testing::sharded(std::move(plan), weights);
+    return weights.empty() ? plan : testing::divided(graph, std::move(plan), weights, level);
   }
 
   Status run_rank(const Graph& graph, const std::string& model, Job& job, int rank,
@@ -157,13 +159,14 @@ class Resume : public ::testing::Test {
       AGPCS_RETURN_IF_ERROR(executor->read_state(item, has.begin, has.size(), values.data()));
       const auto& ranks =
           job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks;
-      if (ranks.front() == rank || item.slot != kValueSlot) {
+      const bool part = has.size() < item.elements;
+      if (ranks.front() == rank || item.slot != kValueSlot || part) {
         std::vector<float>& learned = job.learned[{item.tensor, item.slot}];
         learned.resize(static_cast<std::size_t>(item.elements), std::nanf(""));
         std::copy(values.begin(), values.end(), learned.begin() + has.begin);
       }
       const bool own = graph.tensor(graph.find_tensor(item.tensor)).kind == TensorKind::kState;
-      if (own || has.size() < item.elements) continue;  // running statistics are each replica's own
+      if (own || part) continue;  // running statistics are each replica's own
       const auto [at, added] = job.of_stage.emplace(std::pair(item.tensor, item.slot), values);
       EXPECT_EQ(at->second, values) << "rank " << rank << ": " << item.tensor << " " << item.slot;
     }
@@ -227,7 +230,8 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   const Case& c = GetParam();
   const Graph graph = graph_of(c.model);
   const std::string checkpoints = folder_ / "checkpoints";
-  Job whole{plan_of(graph, c.optimizer, c.before, c.micro_batches_before, kBatch, c.weights_before),
+  Job whole{plan_of(graph, c.optimizer, c.before, c.micro_batches_before, kBatch, c.weights_before,
+                    c.level),
             0,
             6,
             "",
@@ -237,15 +241,16 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
             {},
             {}};
   Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}, {}};
-  Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after, kBatch, c.weights_after),
-             3,
-             3,
-             checkpoints,
-             "",
-             {},
-             {},
-             {},
-             {}};
+  Job second{
+      plan_of(graph, c.optimizer, c.after, c.micro_batches_after, kBatch, c.weights_after, c.level),
+      3,
+      3,
+      checkpoints,
+      "",
+      {},
+      {},
+      {},
+      {}};
   run(graph, c.model, whole);
   run(graph, c.model, first);
   run(graph, c.model, second);
@@ -287,15 +292,21 @@ std::vector<Case> cases() {
     }
     if (std::string(optimizer) == "sgd") continue;  // it remembers nothing
     const auto divided = [&](const char* how, Shares before, std::vector<std::int64_t> weights,
-                             Shares after, std::vector<std::int64_t> weights_after) {
+                             Shares after, std::vector<std::int64_t> weights_after,
+                             StateLevel level = StateLevel::kOptimizer) {
       all.push_back({fmt::format("tied_{}_{}", optimizer, how), "tied", optimizer,
                      std::move(before), std::move(after), 2, 2, std::move(weights),
-                     std::move(weights_after)});
+                     std::move(weights_after), level});
     };
     divided("divided_same_plan", {{2, 1, 1}}, {5, 3, 4}, {{2, 1, 1}}, {5, 3, 4});
     divided("divided_to_whole", {{2, 1, 1}}, {5, 3, 4}, {{3, 1}, {4}}, {});
     divided("whole_to_divided", {{4}, {4}}, {}, {{3, 1}, {2, 2}}, {0, 5, 3});
     divided("divided_to_divided", {{3, 1}, {2, 2}}, {1, 4, 2}, {{2, 1, 1}}, {0, 1, 0});
+    const StateLevel all_parts = StateLevel::kParameters;
+    divided("parameters_same_plan", {{2, 1, 1}}, {5, 3, 4}, {{2, 1, 1}}, {5, 3, 4}, all_parts);
+    divided("parameters_to_whole", {{2, 1, 1}}, {5, 3, 4}, {{3, 1}, {4}}, {}, all_parts);
+    divided("whole_to_parameters", {{4}, {4}}, {}, {{3, 1}, {2, 2}}, {0, 5, 3}, all_parts);
+    divided("parameters_to_others", {{3, 1}, {2, 2}}, {1, 4, 2}, {{2, 1, 1}}, {0, 1, 0}, all_parts);
   }
   return all;
 }

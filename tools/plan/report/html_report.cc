@@ -127,22 +127,24 @@ Json stage_rows(const ReportInput& input) {
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
     if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan.programs[s]));
-    rows.push_back({{"name", stage.name},
-                    {"devices", stage.devices.size() == 1
-                                    ? stage.devices.front()
-                                    : stage.devices.front() + " .. " + stage.devices.back()},
-                    {"kinds", kinds_text(input.cluster, stage)},
-                    {"samples", *least == *most ? fmt::format("{}", *least)
-                                                : fmt::format("{} to {}", *least, *most)},
-                    {"operators", operators},
-                    {"parameters", elements_text(parameters)},
-                    {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
-                    {"state", divides == StateLevel::kWhole       ? "whole"
-                              : divides == StateLevel::kOptimizer ? "divided"
-                                                                  : "divided, with gradients"},
-                    {"in_flight", in_flight},
-                    {"forward", figure(times.forward_seconds, "s")},
-                    {"backward", figure(times.backward_seconds, "s")}});
+    rows.push_back(
+        {{"name", stage.name},
+         {"devices", stage.devices.size() == 1
+                         ? stage.devices.front()
+                         : stage.devices.front() + " .. " + stage.devices.back()},
+         {"kinds", kinds_text(input.cluster, stage)},
+         {"samples",
+          *least == *most ? fmt::format("{}", *least) : fmt::format("{} to {}", *least, *most)},
+         {"operators", operators},
+         {"parameters", elements_text(parameters)},
+         {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
+         {"state", divides == StateLevel::kWhole       ? "whole"
+                   : divides == StateLevel::kOptimizer ? "divided"
+                   : divides == StateLevel::kGradients ? "divided, with gradients"
+                                                       : "divided, with gradients and parameters"},
+         {"in_flight", in_flight},
+         {"forward", figure(times.forward_seconds, "s")},
+         {"backward", figure(times.backward_seconds, "s")}});
   }
   return rows;
 }

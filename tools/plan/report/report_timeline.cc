@@ -37,6 +37,8 @@ Sort sort_of(Opcode opcode) {
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
+    case Opcode::kGatherForward:
+    case Opcode::kGatherBackward:
     case Opcode::kNorm:
     case Opcode::kReport:
       return kReduce;

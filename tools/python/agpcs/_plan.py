@@ -48,7 +48,7 @@ class Group:
     algorithm: str
     shared_with: tuple[str, ...] = ()  #: other stages that read the parameters; `ranks` are those of all
     parts: tuple[int, ...] = ()  #: elements whose optimizer state each of `ranks` keeps; empty: each keeps all
-    state: str | None = None  #: what `ranks` divide: "optimizer", or "gradients", too; None: nothing
+    state: str | None = None  #: what `ranks` divide: "optimizer", or "gradients", too, or these and "parameters"; None: nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +213,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
     `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
-    "gradients", so that none divide gradients, too;
+    "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes; "zero-bubble", so that none parts them; "segments", so that stages recompute all or nothing.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.

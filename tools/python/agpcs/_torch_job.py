@@ -447,6 +447,10 @@ def _refuse(data):
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
+    for bucket in data["buckets"]:
+        if bucket.get("state") == "parameters":
+            raise UsageError(f"ranks divide the parameters of bucket {bucket['name']}, which agpcs.torch.Job does not do\n"
+                             "  hint: agpcs.torch.plan, or agpcs.plan(..., without=['parameters'])")
 
 
 def autocast_of(asked, precision, model):

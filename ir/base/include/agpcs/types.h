@@ -49,12 +49,13 @@ std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tr
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
 /// What of a bucket its ranks divide, so that each has only the part that it owns: nothing, what
-/// the optimizer remembers, or that and the sums of gradients (the first two stages of ZeRO).
-enum class StateLevel : std::uint8_t { kWhole, kOptimizer, kGradients };
+/// the optimizer remembers, or that and the sums of gradients, or both and the parameters
+/// themselves (the three stages of ZeRO). Each level divides what those before it do.
+enum class StateLevel : std::uint8_t { kWhole, kOptimizer, kGradients, kParameters };
 /// The levels that divide something.
-inline constexpr std::array<StateLevel, 2> kDividingLevels = {StateLevel::kOptimizer,
-                                                              StateLevel::kGradients};
-std::string_view name_of(StateLevel level);  ///< "whole", "optimizer", "gradients"
+inline constexpr std::array<StateLevel, 3> kDividingLevels = {
+    StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters};
+std::string_view name_of(StateLevel level);  ///< "whole", "optimizer", "gradients", "parameters"
 /// Returns the member of `kDividingLevels` with that name.
 std::optional<StateLevel> dividing_level_named(std::string_view name);
 

@@ -175,6 +175,11 @@ struct BucketMember {
 /// adds it to what it keeps. A backward pass fills one such bucket while the one before it is
 /// summed: where a bucket has its last gradient, the pass goes on when the reduce_scatter before
 /// its own has ended. Such a bucket is of one stage.
+///
+/// With StateLevel::kParameters, its ranks divide the parameters, too (ZeRO's third stage). Each
+/// pass gathers them before it first reads them, and forgets them after it has last read them. It
+/// goes on where it needs a bucket that is not there yet when that bucket's gather has ended, and
+/// lets the gather of the next bucket begin at that place.
 struct PlanBucket {
   std::string name;                        ///< "b0", ...
   int stage = 0;                           ///< the first of its stages
@@ -189,7 +194,8 @@ struct PlanBucket {
   StateLevel state = StateLevel::kWhole;  ///< what `parts` divide
   bool is_shared() const { return !shared_with.empty(); }
   bool is_sharded() const { return state != StateLevel::kWhole; }
-  bool divides_gradients() const { return state == StateLevel::kGradients; }
+  bool divides_gradients() const { return state >= StateLevel::kGradients; }
+  bool divides_parameters() const { return state == StateLevel::kParameters; }
   bool is_of(int of_stage) const;
   std::int64_t elements() const;
   std::int64_t bytes() const;  ///< bytes in memory, in `type`
@@ -209,16 +215,22 @@ enum class Opcode : std::uint8_t {
   kRecv,            ///< activations of cut `object` from the producers
   kSendGradient,    ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
-  kAllReduce,      ///< sums bucket `object` over the ranks of its stages
-  kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
-                   ///< the gradients of a micro-batch where ranks divide them, else all
-  kAllGather,      ///< brings the updated parameters of sharded bucket `object` to all its ranks
-  kNorm,           ///< sums the squares of all gradients over all ranks of the plan, each once;
-                   ///< only where the optimizer clips (Optimizer::max_norm)
-  kUpdate,         ///< optimizer step on all parameters of the stage that this rank owns
-  kReport,         ///< sums the loss over all ranks of the plan
-  kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
-               ///< its last gradient; of the step's last backward, or any where ranks divide them
+  kAllReduce,       ///< sums bucket `object` over the ranks of its stages
+  kReduceScatter,   ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
+                    ///< the gradients of a micro-batch where ranks divide them, else all
+  kAllGather,       ///< brings the updated parameters of sharded bucket `object` to all its ranks
+  kNorm,            ///< sums the squares of all gradients over all ranks of the plan, each once;
+                    ///< only where the optimizer clips (Optimizer::max_norm)
+  kUpdate,          ///< optimizer step on all parameters of the stage that this rank owns
+  kReport,          ///< sums the loss over all ranks of the plan
+  kGatherForward,   ///< brings the parameters of bucket `object`, which its ranks divide, to all of
+                    ///< them for the forward pass of the micro-batch
+  kGatherBackward,  ///< the same for its backward pass
+  kGradients,   ///< only in `after`: the moment during that backward pass when bucket `object` gets
+                ///< its last gradient; of the step's last backward, or any where ranks divide them
+  kInForward,   ///< only in `after`: the moment during that forward pass when it first needs the
+                ///< parameters of bucket `object`, which ranks divide
+  kInBackward,  ///< the same during that backward pass
 };
 std::string_view name_of(Opcode opcode);
 
@@ -235,8 +247,8 @@ constexpr bool goes_back(Opcode opcode) {
 constexpr bool makes_gradients(Opcode opcode) {
   return opcode == Opcode::kBackward || opcode == Opcode::kBackwardWeight;
 }
-/// Returns the stream that runs instructions of `opcode`. kGradients is an event of the compute
-/// stream.
+/// Returns the stream that runs instructions of `opcode`. kGradients, kInForward and kInBackward
+/// are events of the compute stream.
 StreamKind stream_of(Opcode opcode);
 /// Returns true for a collective in which all ranks of the plan take part.
 bool is_of_all_ranks(Opcode opcode);

@@ -174,7 +174,7 @@ class Replanning:
         fills = any(group.state == "gradients" for group in self._running.groups)
         unknown = () if fills else ("gradients",) if divides else ("state",)
         known = unknown if self._running.without is None else self._running.without
-        return known if self.may_divide else tuple({*known, "state"})
+        return (*known, "parameters") if self.may_divide else (*known, "state")
 
     def _better(self, search):
         """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/parameters.h"
+#include "runtime/torch/parameters/parameters.h"
 
 #include "ir/plan/choices.h"
-#include "runtime/torch/init.h"
+#include "runtime/torch/parameters/init.h"
+#include "runtime/torch/parameters/update.h"
 #include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
-#include "runtime/torch/update.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -34,6 +34,13 @@ Result<at::Tensor> initial_value(const Graph& graph, TensorId id, std::uint64_t 
 }
 
 constexpr std::int64_t kWord = sizeof(float);
+
+// Gives a tensor's storage other memory, or none. Views of the tensor, those that autograd has
+// saved among them, have the same storage. So FSDP does it, too.
+void set_memory(const at::Tensor& tensor, c10::DataPtr memory) {
+  tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
+}
+c10::DataPtr no_memory(const at::Tensor& tensor) { return {nullptr, tensor.device()}; }
 
 }  // namespace
 
@@ -71,6 +78,10 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
     if (plan.buckets[b].divides_gradients()) {
       flat.kept = at::zeros({flat.owned.size()}, flat.value.options());
     }
+    if (plan.buckets[b].divides_parameters()) {
+      flat.part = flat.value.narrow(0, flat.owned.begin, flat.owned.size()).clone();
+      set_memory(flat.value, no_memory(flat.value));
+    }
     if (state >= 1) flat.first = at::zeros({flat.owned.size()}, flat.value.options());
     if (state >= 2) flat.second = at::zeros({flat.owned.size()}, flat.value.options());
   }
@@ -90,8 +101,9 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
 void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
   const at::Tensor value = values_.at(id).detach();
   const auto bytes = static_cast<std::int64_t>(value.nbytes());
-  add_piece({tensor, kValueSlot, (bytes + kWord - 1) / kWord}, value);
   const auto found = places_.find(id);
+  const bool divided = found != places_.end() && flats_[found->second.flat].part.defined();
+  if (!divided) add_piece({tensor, kValueSlot, (bytes + kWord - 1) / kWord}, value);
   if (found == places_.end()) return;
   const Place& place = found->second;
   const Flat& flat = flats_[place.flat];
@@ -103,6 +115,7 @@ void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
     add_piece({tensor, slot, place.elements, first - place.offset, end - last},
               of.narrow(0, first - flat.owned.begin, last - first));
   };
+  if (divided) add(kValueSlot, flat.part);
   if (flat.second.defined()) {
     add("first", flat.first);
     add("second", flat.second);
@@ -254,13 +267,17 @@ void StageParameters::gradient_ready(const Member& member) {
   Flat& f = flats_[member.flat];
   if (listener_ == nullptr || f.reported || --f.missing > 0) return;
   f.reported = true;
+  release(f);
   listener_->bucket_ready(f.bucket);
 }
 
 void StageParameters::end_backward() {
   for (const Member& member : members_) place(member);
   for (Flat& flat : flats_) {
-    if (!flat.reported) listener_->bucket_ready(flat.bucket);
+    if (flat.reported) continue;
+    if (flat.part.defined() && need_) need_(flat.bucket);
+    release(flat);
+    listener_->bucket_ready(flat.bucket);
   }
   listener_ = nullptr;
 }
@@ -294,6 +311,44 @@ Status StageParameters::keep_part(int bucket) {
   }
   flat->kept.add_(flat->gradient.narrow(0, flat->owned.begin, flat->owned.size()));
   return {};
+}
+
+Result<at::Tensor> StageParameters::gather(int bucket) {
+  const at::NoGradGuard no_grad;
+  Flat* const flat = flat_of(bucket);
+  if (flat == nullptr || !flat->part.defined()) {
+    return internal_error(fmt::format("parameters of bucket {} are not divided", bucket));
+  }
+  c10::StorageImpl* const storage = flat->value.storage().unsafeGetStorageImpl();
+  c10::DataPtr memory = storage->allocator()->allocate(storage->nbytes());
+  // A tensor of its own: autograd refuses to go back through values that have changed.
+  const at::Tensor whole =
+      at::from_blob(memory.get(), {flat->value.numel()}, flat->value.options());
+  whole.narrow(0, flat->owned.begin, flat->owned.size()).copy_(flat->part);
+  if (flat->held) {
+    flat->ahead = std::move(memory);
+  } else {
+    set_memory(flat->value, std::move(memory));
+    flat->held = true;
+  }
+  return whole;
+}
+
+void StageParameters::release(int bucket) {
+  if (Flat* const flat = flat_of(bucket)) release(*flat);
+}
+
+void StageParameters::release(Flat& flat) {
+  if (!flat.held) return;
+  flat.held = static_cast<bool>(flat.ahead);
+  set_memory(flat.value, flat.held ? std::move(flat.ahead) : no_memory(flat.value));
+  flat.ahead = {};
+}
+
+bool StageParameters::is_freed_by_passes(const at::Tensor& tensor) const {
+  return std::any_of(flats_.begin(), flats_.end(), [&](const Flat& flat) {
+    return flat.part.defined() && tensor.storage().is_alias_of(flat.value.storage());
+  });
 }
 
 void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
@@ -343,7 +398,8 @@ void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
     const auto owned = [&](const at::Tensor& all) {
       return all.narrow(0, flat.owned.begin, flat.owned.size());
     };
-    const UpdateTensors of{owned(flat.value), sums_of(flat).front(), flat.first, flat.second};
+    const UpdateTensors of{flat.part.defined() ? flat.part : owned(flat.value),
+                           sums_of(flat).front(), flat.first, flat.second};
     if (numbers_.defined()) {
       update_by(optimizer, numbers_, of);
     } else {

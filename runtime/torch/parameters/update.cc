@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/update.h"
+#include "runtime/torch/parameters/update.h"
 
 #include <ATen/Parallel.h>
 

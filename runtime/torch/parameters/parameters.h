@@ -10,6 +10,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -34,7 +35,9 @@ class StageParameters {
   /// layout. What the optimizer
   /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
   /// remembers only the elements that `rank` owns. Buckets of which ranks divide gradients have one
-  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Errors:
+  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Of
+  /// buckets of which ranks divide parameters, there are the elements that `rank` owns; the buffer
+  /// of all has memory only from `gather` to `release`. Errors:
   /// a bucket member is not among `tensors`, or has another element count.
   Status allocate(const Graph& graph, const Plan& plan, int rank,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
@@ -62,6 +65,17 @@ class StageParameters {
   /// See `Executor::fill_bucket`.
   Status fill(int bucket);
   Status keep_part(int bucket);
+
+  /// See `Executor::gather`.
+  Result<at::Tensor> gather(int bucket);
+  /// Frees the memory of a bucket that was gathered and is needed no more. If it has been gathered
+  /// again since, for the next pass, it has that memory then.
+  void release(int bucket);
+  /// `need(bucket)` waits until a bucket that is gathered is there. For those that no operator of a
+  /// backward pass needs, `end_backward` calls it.
+  void need_by(std::function<void(int)> need) { need_ = std::move(need); }
+  /// Returns whether `tensor` lies in memory that is freed so.
+  bool is_freed_by_passes(const at::Tensor& tensor) const;
 
   /// Copies the numbers that depend on the step to the device, if it needs them there. Call it
   /// before `update` and before a replay of it. Needs: what the last call copied has been used.
@@ -105,6 +119,9 @@ class StageParameters {
     at::Tensor first, second;
     ElementRange owned;
     at::Tensor kept;       // sums of the elements in `owned`; undefined: `gradient` has the sums
+    at::Tensor part;       // values of those in `owned`; undefined: `value` has memory all the time
+    bool held = false;     // `value` has memory
+    c10::DataPtr ahead;    // memory for the next pass, gathered while this one reads `value`
     int gradients = 0;     // of its parameters in a backward pass, counted by segment
     int missing = 0;       // of those, still to come in the pass
     bool reported = true;  // nothing of it is to be reported in the pass
@@ -112,6 +129,7 @@ class StageParameters {
   std::vector<at::Tensor> sums_of(const Flat& flat) const;
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
+  static void release(Flat& flat);
   const Flat* flat_of(int bucket) const;
   Flat* flat_of(int bucket) { return const_cast<Flat*>(std::as_const(*this).flat_of(bucket)); }
   /// `accumulates`: autograd adds to the bucket's buffer; otherwise it makes tensors of its own.
@@ -156,6 +174,7 @@ class StageParameters {
   struct Hooked;
   std::unique_ptr<Hooked> hooked_;
   GradientListener* listener_ = nullptr;
+  std::function<void(int)> need_;
 };
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/init.h"
+#include "runtime/torch/parameters/init.h"
 
 #include "ir/base/rng.h"
 
