@@ -5,11 +5,11 @@
     sudo tests/system/testbed/memory_limits.py [MODEL] [--chain NAME]... [--bin build/release/bin]
 
 A chain of plans for two ranks: the first has memory enough, and each next one is what `agpcs-compile` makes of less memory
-than the one before it takes. `state`: the ranks divide the optimizer's state, then gradients, too. `recompute`: they
-recompute more and more. `pipeline`: two stages recompute more and more. Each plan trains some steps as ranks of agpcs-run,
-each rank in a memory cgroup of its own: without a limit, for the most that a rank has; with the memory that the plan is
-predicted to take; and with that of the next plan, which is too little for it, where that is less by more than predictions may
-be off. To each limit come these 5%, and what a process takes that trains next to nothing.
+than the one before it takes. `state`: the ranks divide the optimizer's state, then gradients, then parameters, too.
+`recompute`: they recompute more and more. `pipeline`: two stages recompute more and more. Each plan trains some steps as
+ranks of agpcs-run, each rank in a memory cgroup of its own: without a limit, for the most that a rank has; with the memory
+that the plan is predicted to take; and with that of the next plan, which is too little for it, where that is less by more
+than predictions may be off. To each limit come these 5%, and what a process takes that trains next to nothing.
 
 Exit codes: 0 done and as predicted, 1 a plan trained that should not, or did not that should, 77 this machine cannot.
 """
@@ -58,7 +58,7 @@ class Chain(typing.NamedTuple):
 
 WHOLE = ("state", "gradients")
 CHAINS = {
-    "state": Chain("local/0,local/1", 1, 4, ADAM, ((1, WHOLE), (0.995, ("gradients",)), (0.995, ()))),
+    "state": Chain("local/0,local/1", 1, 4, ADAM, ((1, WHOLE), (0.995, ("gradients",)), (0.995, ("parameters",)), (0.995, ()))),
     "recompute": Chain("local/0,local/1", 1, 16, SGD, ((1, WHOLE), (0.9, WHOLE), (0.95, WHOLE))),
     "pipeline": Chain("local/0|local/1", 4, 32, SGD, ((1, WHOLE), (0.9, WHOLE), (0.95, WHOLE))),
 }
