@@ -20,6 +20,7 @@ struct Trained {
   std::int64_t bytes = 0;                         // bytes that travel
   OpId first = std::numeric_limits<OpId>::max();  // the first consumer, whose gradient is the last
   std::int64_t last_bytes = 0;                    // bytes of that gradient that travel
+  std::int64_t first_held = 0;                    // bytes of its parameter
 };
 
 class OneStage {
@@ -79,6 +80,7 @@ class OneStage {
   /// The seconds of all operators on one device.
   struct Sum {
     double forward = 0, backward = 0;
+    double head = 0;  // part of `forward` before the first operator with a parameter
     double tail = 0;  // part of `backward` after the last gradient
   };
   using Seconds = double (*)(const Sum&, double micro_batches);
@@ -96,6 +98,7 @@ class OneStage {
       if (tensor.consumers.front() >= trained_.first) continue;
       trained_.first = tensor.consumers.front();
       trained_.last_bytes = gradient.travelling_bytes;
+      trained_.first_held = gradient.held_bytes;
     }
   }
 
@@ -155,9 +158,12 @@ class OneStage {
   /// 1 - f of the bytes each time, so at least half of them in both. Where gradients are divided,
   /// too, that holds for those of the last micro-batch, and others only come on top.
   ///
-  /// Where parameters are divided, too, nothing travels after the update. But each pass gathers
-  /// them, and each backward pass sums gradients: a replica sends and receives, both together, all
-  /// bytes of a bucket each time, so in one of the directions at least half of those of all times.
+  /// Where parameters are divided, too, nothing travels after the update, so of the last
+  /// micro-batch's gradients one message and at least half of the bytes remain. The first operator
+  /// with a parameter waits for its bucket, which also is the last one to be summed. Each pass
+  /// gathers parameters, and each backward pass sums gradients: a replica sends and receives, both
+  /// together, all bytes of a bucket each time, so in one of the directions at least half of those
+  /// of all times.
   Limit replicas(const std::vector<int>& counts, const Wires* wires, bool divided) {
     const auto update_of = [&](int kind) {
       return divided ? 0 : costs_.update_seconds(kind, trained_.elements, trained_.tensors);
@@ -174,14 +180,13 @@ class OneStage {
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     Limit limit{time_of(all, true), "work"};
     if (wires == nullptr) return limit;
-    if (level_ == StateLevel::kParameters) {
+    const bool gathers = level_ == StateLevel::kParameters;
+    if (gathers) {
       const double bytes =
           static_cast<double>(facts_.numbers.front()) *
           (static_cast<double>(trained_.held_bytes) + static_cast<double>(trained_.bytes) / 2);
       raise(limit, stretch_ * bytes / wires->bandwidth, "communication");
-      return limit;
-    }
-    if (divided) {
+    } else if (divided) {
       limit.seconds += wires->latency +
                        stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
     }
@@ -194,9 +199,20 @@ class OneStage {
     const Seconds until = [](const Sum& s, double m) {
       return m * (s.forward + s.backward) - s.tail;
     };
+    const Seconds between = [](const Sum& s, double m) {
+      return m * (s.forward + s.backward) - s.head - s.tail;
+    };
     const auto moving = [&](std::int64_t bytes) {
       return 2 * wires->latency + stretch_ * static_cast<double>(bytes) / wires->bandwidth + update;
     };
+    if (gathers) {
+      const double half = stretch_ * static_cast<double>(trained_.bytes) / 2 / wires->bandwidth;
+      raise(limit, time_of(before, false) + wires->latency + half, "communication");
+      raise(limit,
+            time_of(between, false) + moving((trained_.first_held + trained_.last_bytes) / 2),
+            "communication");
+      return limit;
+    }
     raise(limit, time_of(before, false) + moving(trained_.bytes), "communication");
     raise(limit, time_of(until, false) + moving(trained_.last_bytes), "communication");
     return limit;
@@ -210,7 +226,9 @@ class OneStage {
       const OpSeconds seconds = costs_.least_seconds(kind, op, n, facts_.largest);
       sum.forward += seconds.forward;
       sum.backward += seconds.backward;
-      if (op < trained_.first) sum.tail += seconds.backward;
+      if (op >= trained_.first) continue;
+      sum.head += seconds.forward;
+      sum.tail += seconds.backward;
     }
     return sum;
   }
