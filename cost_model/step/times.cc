@@ -2,11 +2,11 @@
 #include "cost_model/step/times.h"
 
 #include "cost_model/step/flat_step.h"
-#include "ir/graph/weight_pass.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <fmt/format.h>
 

@@ -4,11 +4,11 @@
 
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
-#include "ir/graph/weight_pass.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
 #include <cstddef>

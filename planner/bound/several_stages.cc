@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph/weight_pass.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/weight_pass.h"
 #include "planner/bound/places.h"
 #include "planner/bound/prices.h"
 #include "planner/bound/sweep.h"

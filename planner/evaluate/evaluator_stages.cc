@@ -3,8 +3,8 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
-#include "ir/graph/weight_pass.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/weight_pass.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 

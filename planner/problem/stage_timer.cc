@@ -2,7 +2,7 @@
 #include "planner/problem/stage_timer.h"
 
 #include "ir/base/at.h"
-#include "ir/graph/weight_pass.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
 

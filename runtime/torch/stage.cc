@@ -2,7 +2,7 @@
 #include "runtime/torch/stage.h"
 
 #include "ir/base/check.h"
-#include "ir/graph/weight_pass.h"
+#include "ir/strategy/weight_pass.h"
 #include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"

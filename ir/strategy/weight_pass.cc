@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph/weight_pass.h"
+#include "ir/strategy/weight_pass.h"
 
 #include "ir/graph/op_table.h"
 
