@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "codegen/stage_program.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/segments.h"
@@ -197,11 +198,8 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   const Timetable timetable(plan, in_flight_by_stage(strategy));
   divide_states(graph, cluster, strategy, timetable, plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    const bool gathers = std::any_of(
-        plan.buckets.begin(), plan.buckets.end(),
-        [&](const PlanBucket& b) { return b.stage == stage && b.divides_parameters(); });
     std::vector<BucketUse> uses;
-    if (gathers) {
+    if (divides_parameters(plan, stage)) {
       uses = parts_of_stage(plan, graph, stage, ops_of_stage(graph, strategy, stage)).uses;
     }
     plan.programs.push_back(stage_program(plan, timetable, stage, uses));

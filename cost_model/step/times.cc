@@ -71,12 +71,11 @@ Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const 
 /// Needs: the stage reads the bucket's parameters.
 StageWork::Need need_of_bucket(int index, const PlanBucket& bucket, const Graph& graph,
                                const ParameterIds& ids, OpId first, const StageWork& stage) {
-  StageWork::Need need = {index, first, kNone};
+  OpId last = kNone;
   for (const BucketMember& member : bucket.members) {
-    const OpId last = graph.tensor(ids.at(member.parameter)).consumers.back();
-    need.backward = std::max(need.backward, needed_before(last, stage.ops, stage.segment_ends));
+    last = std::max(last, graph.tensor(ids.at(member.parameter)).consumers.back());
   }
-  return need;
+  return {index, first, needed_before(last, stage.ops, stage.segment_ends)};
 }
 
 Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& graph) {

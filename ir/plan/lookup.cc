@@ -117,6 +117,12 @@ std::vector<InstructionId> collectives_of(const Plan& plan, int bucket) {
   return ids;
 }
 
+bool divides_parameters(const Plan& plan, int stage) {
+  return std::any_of(plan.buckets.begin(), plan.buckets.end(), [stage](const PlanBucket& bucket) {
+    return bucket.stage == stage && bucket.divides_parameters();
+  });
+}
+
 bool is_event(Opcode opcode) {
   return opcode == Opcode::kGradients || opcode == Opcode::kInForward ||
          opcode == Opcode::kInBackward;

@@ -37,6 +37,8 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 /// state the exchange of updated parameters, or where the ranks divide parameters one before each
 /// pass.
 std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
+/// Returns whether the ranks of a stage divide the parameters of some of its buckets.
+bool divides_parameters(const Plan& plan, int stage);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
 bool sums_gradients(Opcode opcode);
 /// Returns whether the instruction sums the gradients of one micro-batch, which ranks divide.

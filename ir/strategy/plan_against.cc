@@ -145,10 +145,7 @@ Status check_gathers(const Plan& plan, const Graph& graph,
                      const std::vector<std::vector<OpId>>& ops) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const auto stage = static_cast<int>(s);
-    const bool gathers = std::any_of(
-        plan.buckets.begin(), plan.buckets.end(),
-        [&](const PlanBucket& b) { return b.stage == stage && b.divides_parameters(); });
-    if (!gathers) continue;
+    if (!divides_parameters(plan, stage)) continue;
     const std::vector<BucketUse> uses = parts_of_stage(plan, graph, stage, ops[s]).uses;
     std::vector<InstructionId> expected, found, passes;
     for (const Instruction& instruction : plan.programs[s].instructions) {

@@ -414,7 +414,6 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
                            const std::unordered_map<std::string_view, TensorId>& ids,
                            const PlanBucket& bucket, const StageParts& parts) {
   FilledBucket filled;
-  filled.gathered = bucket.divides_parameters();
   const auto width = static_cast<std::int64_t>(size_of(bucket.type));
   const DType travels = travelling_type(bucket.type, plan.training.wire_type);
   const auto rounded = travels == bucket.type ? 0 : static_cast<std::int64_t>(size_of(travels));
@@ -423,9 +422,8 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
     const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
     filled.add(readers.back(), readers.front(), member.elements * width, member.elements * rounded);
-    filled.needed =
-        std::max(filled.needed, needed_before(readers.back(), parts.ops, parts.segment_ends));
   }
+  if (bucket.divides_parameters()) filled.gather(parts.ops, parts.segment_ends);
   return filled;
 }
 

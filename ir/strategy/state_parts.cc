@@ -143,6 +143,11 @@ OpId needed_before(OpId reader, std::span<const OpId> ops,
   return end == segment_ends.end() ? reader : ops[*end - 1];
 }
 
+void FilledBucket::gather(std::span<const OpId> ops, std::span<const std::size_t> segment_ends) {
+  gathered = true;
+  if (first != kNone) needed = needed_before(first, ops, segment_ends);
+}
+
 std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets) {
   std::vector<BucketUse> uses;
   for (std::size_t b = 0; b < buckets.size(); ++b) {

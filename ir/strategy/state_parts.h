@@ -78,12 +78,15 @@ struct FilledBucket {
   OpId first = kNone, last = kNone;
   std::int64_t last_bytes = 0;  ///< of those that `last` makes alone
   bool gathered = false;        ///< its parameters are divided, too
-  /// The operator before which a backward pass needs them: `first`, or the last of its segment if
+  /// The operator before which a backward pass needs these: `first`, or the last of its segment if
   /// that is computed again.
   OpId needed = kNone;
   /// Adds a gradient that operator `begun` begins, and operator `made` completes: the last and the
   /// first that read its parameter.
   void add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded);
+  /// Says that its parameters are divided, too, in a stage of `ops` whose recomputed segments end
+  /// at `segment_ends`. Needs: all gradients have been added.
+  void gather(std::span<const OpId> ops, std::span<const std::size_t> segment_ends);
 };
 
 /// Returns the operator before which a backward pass needs what operator `reader` of `ops` reads.

@@ -75,8 +75,6 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
   Unsummed unsummed;
   const StateLevel level = divided_by(spec(stage), problem_.training);
   if (level < StateLevel::kGradients) return unsummed;
-  const std::vector<OpId>& ops = info(stage).parts.ops;
-  static const std::vector<std::size_t> kNoSegments;
   const bool own = has_own_parts(*strategy_, stage);
   const bool gathers =
       level == StateLevel::kParameters ||
@@ -84,24 +82,25 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
        std::any_of(strategy_->buckets.begin(), strategy_->buckets.end(), [&](const Bucket& bucket) {
          return bucket.stage == stage && bucket.state == StateLevel::kParameters;
        }));
-  const std::vector<std::size_t>& ends =
-      gathers ? stages_.segment_ends(info(stage), recompute) : kNoSegments;
+  const auto gather = [&] {
+    filled_.back().gather(info(stage).parts.ops, stages_.segment_ends(info(stage), recompute));
+  };
   filled_.clear();
   if (strategy_->buckets.empty()) {
     std::size_t next = 0;
     for (const StageInfo::Group& group :
          stages_.filled(info(stage), problem_.options.bucket_bytes)) {
-      filled_.emplace_back().gathered = gathers;
-      for (std::int64_t i = 0; i < group.tensors; ++i) {
-        fill(info(stage).parameters[next++], ops, ends);
-      }
+      filled_.emplace_back();
+      for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+      if (gathers) gather();
     }
   }
   for (const Bucket& bucket : strategy_->buckets) {
     if (bucket.stage != stage || bucket.is_shared()) continue;
     if (own && bucket.state < StateLevel::kGradients) continue;
-    filled_.emplace_back().gathered = own ? bucket.state == StateLevel::kParameters : gathers;
-    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id), ops, ends);
+    filled_.emplace_back();
+    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+    if (own ? bucket.state == StateLevel::kParameters : gathers) gather();
   }
   unsummed.gradients = unsummed_gradients(filled_);
   for (const FilledBucket& bucket : filled_) {
@@ -114,13 +113,9 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
   return unsummed;
 }
 
-void StepReplicas::fill(const StageInfo::Parameter& parameter, const std::vector<OpId>& ops,
-                        const std::vector<std::size_t>& segment_ends) {
-  FilledBucket& filled = filled_.back();
-  filled.add(parameter.last, parameter.first, parameter.gradient.held_bytes,
-             parameter.gradient.rounded_bytes);
-  if (!filled.gathered) return;
-  filled.needed = std::max(filled.needed, needed_before(parameter.last, ops, segment_ends));
+void StepReplicas::fill(const StageInfo::Parameter& parameter) {
+  filled_.back().add(parameter.last, parameter.first, parameter.gradient.held_bytes,
+                     parameter.gradient.rounded_bytes);
 }
 
 /// Finds which of `buckets` passes need where.

@@ -79,8 +79,7 @@ class StepReplicas {
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
   EqualReplicas& equals_of(int stage, std::size_t replica);
   Unsummed unsummed(int stage, const Recomputation& recompute);
-  void fill(const StageInfo::Parameter& parameter, const std::vector<OpId>& ops,
-            const std::vector<std::size_t>& segment_ends);
+  void fill(const StageInfo::Parameter& parameter);
   void find_uses(std::vector<StepBucket>& buckets);
   void divide(int stage);
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,

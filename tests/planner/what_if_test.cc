@@ -158,7 +158,7 @@ TEST(WhatIfPlan, DividesGradientsWhereAStageWithTheirSumsIsStillTooLarge) {
   };
   // Parameters, gradients and momentum are 17 MB each.
   const WhatIfs tight = found("stage a/0=512 a/1=512 state", "62e6");
-  EXPECT_EQ(of_family(tight, "state").change, "s0 divides gradients, too");
+  EXPECT_EQ(of_family(tight, "state").change, "s0 divides gradients and parameters, too");
   EXPECT_GT(tight.too_large, 0);  // with whole state, among others
   const WhatIf less = of_family(found("stage a/0=512 a/1=512 state=gradients", "16e9"), "state");
   EXPECT_THAT(less.change, ::testing::EndsWith("gradients"));

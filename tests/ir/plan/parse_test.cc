@@ -271,7 +271,8 @@ TEST(PlanText, AMisspelledInstructionGetsTheRightOne) {
             "    recv_gradeint c0 mb=0 after=forward:0\n"
             "    ^~~~~~~~~~~~~\n"
             "  hint: did you mean 'recv_gradient'? instructions: forward, backward, send, recv, "
-            "send_gradient, recv_gradient, all_reduce, reduce_scatter, all_gather, update, report");
+            "send_gradient, recv_gradient, all_reduce, reduce_scatter, all_gather, update, report, "
+            "gather_forward, gather_backward");
   EXPECT_EQ(message_with("after=gradients:b1:1", "after=gradient:b1:1"),
             "m.plan:30:17: error: 'gradient:b1:1' names no instruction\n"
             "    all_reduce b1 after=gradient:b1:1\n"

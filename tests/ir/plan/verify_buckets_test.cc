@@ -19,18 +19,25 @@ namespace agpcs {
 namespace {
 
 using testing::kPlanText;
-using testing::plan_text_with;
 
-std::string message_with(std::string_view from, std::string_view to) {
-  const Result<Plan> plan = parse_plan(plan_text_with(from, to), "m.plan");
+std::string message_of(const std::string& text) {
+  const Result<Plan> plan = parse_plan(text, "m.plan");
   return plan.ok() ? "accepted" : plan.status().message();
 }
 
+/// What a plan is refused with in whose text `from` has become `to`.
+std::string message_of(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  AGPCS_CHECK(at != std::string::npos, "no '{}' in\n{}", from, text);
+  return message_of(text.replace(at, from.size(), to));
+}
+
+std::string message_with(std::string_view from, std::string_view to) {
+  return message_of(std::string(kPlanText), from, to);
+}
+
 std::string message_of_sharded(std::string_view from, std::string_view to) {
-  std::string text = testing::sharded_plan_text();
-  text.replace(text.find(from), from.size(), to);
-  const Result<Plan> plan = parse_plan(text, "m.plan");
-  return plan.ok() ? "accepted" : plan.status().message();
+  return message_of(testing::sharded_plan_text(), from, to);
 }
 
 TEST(ShardedBuckets, RanksMayDivideTheOptimizersState) {
@@ -89,10 +96,7 @@ std::string divided_gradients_text() {
 }
 
 std::string message_of_divided(std::string_view from, std::string_view to) {
-  std::string text = divided_gradients_text();
-  text.replace(text.find(from), from.size(), to);
-  const Result<Plan> plan = parse_plan(text, "m.plan");
-  return plan.ok() ? "accepted" : plan.status().message();
+  return message_of(divided_gradients_text(), from, to);
 }
 
 TEST(ShardedBuckets, RanksMayDivideGradients) {
@@ -132,12 +136,7 @@ std::string divided_parameters_text() {
 }
 
 std::string message_of_gathers(std::string_view from, std::string_view to) {
-  std::string text = divided_parameters_text();
-  const std::size_t at = text.find(from);
-  AGPCS_CHECK(at != std::string::npos, "no '{}' in\n{}", from, text);
-  text.replace(at, from.size(), to);
-  const Result<Plan> plan = parse_plan(text, "m.plan");
-  return plan.ok() ? "accepted" : plan.status().message();
+  return message_of(divided_parameters_text(), from, to);
 }
 
 TEST(ShardedBuckets, RanksMayDivideParameters) {
@@ -207,11 +206,6 @@ std::string shared_plan_text(const std::string& line =
   insert("  update\n", "  all_reduce b2 after=gradients:b2:1\n");
   text.replace(text.find("  update\n"), 9, "  update after=all_reduce:b2\n");
   return text;
-}
-
-std::string message_of(const std::string& text) {
-  const Result<Plan> plan = parse_plan(text, "m.plan");
-  return plan.ok() ? "accepted" : plan.status().message();
 }
 
 TEST(SharedBuckets, AreSummedOverTheRanksOfAllTheirStages) {

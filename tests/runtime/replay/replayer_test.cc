@@ -67,6 +67,39 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
       }
     });
   }
+
+  /// One stage whose ranks divide what `level` says, by each algorithm, and with one owner.
+  void expect_equal_in_one_stage(StateLevel level) {
+    for (const AllReduce algorithm :
+         {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+      expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
+                                   .cuts = {},
+                                   .micro_batches = 3,
+                                   .algorithm = algorithm,
+                                   .elements = {12, 7},
+                                   .weights = {5, 3, 4},
+                                   .level = level});
+    }
+    expect_equal_to_one_process({.shares = {{1, 2, 1}},
+                                 .cuts = {},
+                                 .elements = {6, 1},
+                                 .weights = {0, 1, 0},
+                                 .level = level});
+  }
+
+  void expect_equal_in_pipelines(StateLevel level) {
+    for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
+      expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
+                                   .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                                   .micro_batches = 5,
+                                   .schedule = schedule,
+                                   .elements = {9, 2},
+                                   .smaller = 2,
+                                   .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
+                                   .weights = {2, 0, 3, 1},
+                                   .level = level});
+    }
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, ReplayerOver,
@@ -300,66 +333,20 @@ TEST_P(ReplayerOver, DividedStateInStepsOfSeveralBatches) {
 /// The buckets of a stage share the memory in which they are summed, so a sum that begins before
 /// the one before it is kept, or is kept twice or not at all, changes the result.
 TEST_P(ReplayerOver, EachRankSumsItsPartOfDividedGradientsAfterEachMicroBatch) {
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
-    expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
-                                 .cuts = {},
-                                 .micro_batches = 3,
-                                 .algorithm = algorithm,
-                                 .elements = {12, 7},
-                                 .weights = {5, 3, 4},
-                                 .level = StateLevel::kGradients});
-  }
-  expect_equal_to_one_process({.shares = {{1, 2, 1}},
-                               .cuts = {},
-                               .elements = {6, 1},
-                               .weights = {0, 1, 0},
-                               .level = StateLevel::kGradients});
+  expect_equal_in_one_stage(StateLevel::kGradients);
 }
 
 TEST_P(ReplayerOver, DividedGradientsInPipelinesWithSharedBuckets) {
-  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
-    expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
-                                 .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
-                                 .micro_batches = 5,
-                                 .schedule = schedule,
-                                 .elements = {9, 2},
-                                 .smaller = 2,
-                                 .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
-                                 .weights = {2, 0, 3, 1},
-                                 .level = StateLevel::kGradients});
-  }
+  expect_equal_in_pipelines(StateLevel::kGradients);
 }
 
 /// The executor's memory of a pass holds no numbers but those that were gathered for it.
 TEST_P(ReplayerOver, EachPassGathersTheParametersThatRanksDivide) {
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
-    expect_equal_to_one_process({.shares = {{2, 1, 4, 1}},
-                                 .cuts = {},
-                                 .micro_batches = 3,
-                                 .algorithm = algorithm,
-                                 .elements = {12, 7},
-                                 .weights = {5, 3, 4},
-                                 .level = StateLevel::kParameters});
-  }
-  expect_equal_to_one_process({.shares = {{1, 2, 1}},
-                               .cuts = {},
-                               .elements = {6, 1},
-                               .weights = {0, 1, 0},
-                               .level = StateLevel::kParameters});
+  expect_equal_in_one_stage(StateLevel::kParameters);
 }
 
 TEST_P(ReplayerOver, DividedParametersInPipelinesWithSharedBuckets) {
-  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
-    expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}, {0}},
-                                 .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
-                                 .micro_batches = 5,
-                                 .schedule = schedule,
-                                 .elements = {9, 2},
-                                 .smaller = 2,
-                                 .shared = {{0, 2}, {0, 1, 2}, {1, 2}},
-                                 .weights = {2, 0, 3, 1},
-                                 .level = StateLevel::kParameters});
-  }
+  expect_equal_in_pipelines(StateLevel::kParameters);
 }
 
 TEST_P(ReplayerOver, DividedParametersInStepsOfSeveralBatches) {

@@ -28,10 +28,15 @@ def rank_environment(bed, seats, rank, token):
     """The variables by which a rank knows its place (docs/reference/agpcs_run.md), as torchrun sets them. `seats`: the bed's rank
     that each rank of the plan is, for a plan may leave devices out."""
     machines = [bed.ranks[seat][0] for seat in seats]
+    return place_environment(machines, rank, bed.address(machines[0]), PORT, token)
+
+
+def place_environment(machines, rank, address, port, token):
+    """The same for a rank of which `machines` says, as for the others, where it is; `address` is that of rank 0."""
     here = machines[rank]
-    return {"RANK": str(rank), "WORLD_SIZE": str(len(seats)), "LOCAL_RANK": str(machines[:rank].count(here)),
-            "LOCAL_WORLD_SIZE": str(machines.count(here)), "MASTER_ADDR": bed.address(machines[0]),
-            "MASTER_PORT": str(PORT), "AGPCS_PORT": str(PORT), "AGPCS_JOB_TOKEN": token}
+    return {"RANK": str(rank), "WORLD_SIZE": str(len(machines)), "LOCAL_RANK": str(machines[:rank].count(here)),
+            "LOCAL_WORLD_SIZE": str(machines.count(here)), "MASTER_ADDR": address, "MASTER_PORT": str(port),
+            "AGPCS_PORT": str(port), "AGPCS_JOB_TOKEN": token}
 
 
 def steps_of(events):

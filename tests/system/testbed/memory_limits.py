@@ -11,7 +11,8 @@ ranks of agpcs-run, each rank in a memory cgroup of its own: without a limit, fo
 that the plan is predicted to take; and with that of the next plan, which is too little for it, where that is less by more
 than predictions may be off. To each limit come these 5%, and what a process takes that trains next to nothing.
 
-Exit codes: 0 done and as predicted, 1 a plan trained that should not, or did not that should, 77 this machine cannot.
+Exit codes: 0 done and as predicted, 1 a plan trained that should not, or did not that should, 77 this machine cannot,
+130 stopped.
 """
 
 import argparse
@@ -29,6 +30,8 @@ import tempfile
 import typing
 
 import machines
+import testbed
+from commands import place_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TINY = ROOT / "samples/models/small_cnn.onnxtxt"
@@ -95,13 +98,12 @@ class Limited:
 
 
 def environments():
-    """The variables by which each rank of a job on this machine knows its place, as torchrun sets them."""
+    """The environment of each rank of a job on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-              "AGPCS_PORT": port, "AGPCS_JOB_TOKEN": secrets.token_hex(16)}
-    return [os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)]
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    return [os.environ | place_environment(["here"] * RANKS, rank, "127.0.0.1", port, token) for rank in range(RANKS)]
 
 
 def trained(command, limit=None):
@@ -206,17 +208,14 @@ def parse(words):
     return parser.parse_args(words)
 
 
+def run(options):
+    with machines.sole_user(), tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as folder:
+        return measure(options, pathlib.Path(folder))
+
+
 def main():
     options = parse(sys.argv[1:])
-    try:
-        with machines.sole_user(), tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as folder:
-            return measure(options, pathlib.Path(folder))
-    except machines.Unavailable as error:
-        print(f"skipped: {error}", file=sys.stderr)
-        return 77
-    except machines.Failed as error:
-        print(f"failed: {error}", file=sys.stderr)
-        return 1
+    return testbed.ended(lambda: run(options))
 
 
 if __name__ == "__main__":
