@@ -242,9 +242,10 @@ class SeveralStages {
 
   /// Bounds the latency. A sample's rows go forward along a path, operator after operator: those of
   /// a stage run one after another, and a stage waits for the replica that has the row. The
-  /// sample's gradients go back along another path that starts where the first ends, without weight
-  /// passes where backward passes may be parted. The averages of a path's operators over the
-  /// samples add up, and some sample takes no less than the average.
+  /// sample's gradients go back along another path that starts where the first ends. Where backward
+  /// passes may be parted, that is without weight passes, but for that of the operator at which the
+  /// path ends: it comes after the input pass of its stage. The averages of a path's operators over
+  /// the samples add up, and some sample takes no less than the average.
   double longest_path(std::int64_t samples) const {
     std::vector<double> there(graph_.ops.size()), back(graph_.ops.size());
     double longest = 0;
@@ -259,8 +260,9 @@ class SeveralStages {
         back[at(op)] = std::max(back[at(op)], back[at(tensor.producer)]);
       }
       there[at(op)] += pass(op, samples, &OpSeconds::forward);
-      const double put_off = parts_ ? weight_part(graph_, op) : 0;
-      back[at(op)] += (1 - put_off) * pass(op, samples, &OpSeconds::backward);
+      const double backward = pass(op, samples, &OpSeconds::backward);
+      const double put_off = parts_ ? weight_part(graph_, op) * backward : 0;
+      back[at(op)] = std::max(back[at(op)], put_off) + (backward - put_off);
       longest = std::max(longest, there[at(op)] + back[at(op)]);
     }
     return longest;

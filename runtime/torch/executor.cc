@@ -430,7 +430,7 @@ Status StageExecutor::backward_weight(int micro_batch, bool last, GradientListen
   return guarded(fmt::format("weight pass of micro-batch {}", micro_batch), [&]() -> Status {
     const Timed timed(times_.get(), slot(Opcode::kBackwardWeight, micro_batch));
     PutOffProducts& products = put_off_[static_cast<std::size_t>(micro_batch)];
-    parameters_.begin_weight_pass(products.weights(), last, listener);
+    parameters_.begin_weight_pass(products.parameters(), last, listener);
     products.finish();
     parameters_.end_backward();
     return {};
@@ -534,6 +534,9 @@ Status StageExecutor::widen_bucket(int bucket) {
 
 Status StageExecutor::observe(OperatorObserver* observer) {
   return guarded("timing operators", [&]() -> Status {
+    if (observer != nullptr && !put_off_.empty()) {
+      return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
+    }
     clock_ = observer == nullptr ? nullptr : std::make_unique<PassClock>(*observer, device_);
     return {};
   });

@@ -16,6 +16,7 @@ namespace agpcs {
 struct PutOffProducts::Made {
   Product product;
   at::Tensor factor, weight, gradient;
+  TensorId parameter = kNone;
   bool gives = false;  // the factor gets a gradient
 };
 
@@ -52,22 +53,23 @@ PutOffProducts::~PutOffProducts() = default;
 PutOffProducts::PutOffProducts(PutOffProducts&&) noexcept = default;
 PutOffProducts& PutOffProducts::operator=(PutOffProducts&&) noexcept = default;
 
-at::Tensor PutOffProducts::make(Product product, const at::Tensor& factor,
-                                const at::Tensor& weight) {
+at::Tensor PutOffProducts::make(Product product, const at::Tensor& factor, const at::Tensor& weight,
+                                TensorId parameter) {
   auto made = std::make_unique<Made>();
   made->product = std::move(product);
   made->factor = factor.detach();
   made->weight = weight;
+  made->parameter = parameter;
   made->gives = factor.requires_grad();
   made_.push_back(std::move(made));
   const at::Tensor anchor = at::empty({0}, factor.options()).set_requires_grad(true);
   return Node<Made>::apply(factor, anchor, made_.back().get());
 }
 
-std::set<const void*> PutOffProducts::weights() const {
-  std::set<const void*> found;
+std::set<TensorId> PutOffProducts::parameters() const {
+  std::set<TensorId> found;
   for (const auto& made : made_) {
-    if (made->gradient.defined()) found.insert(made->weight.data_ptr());
+    if (made->gradient.defined()) found.insert(made->parameter);
   }
   return found;
 }
@@ -75,29 +77,28 @@ std::set<const void*> PutOffProducts::weights() const {
 // Autograd tells of each gradient that reaches a parameter, so those of one parameter go together.
 void PutOffProducts::finish() {
   const at::NoGradGuard no_gradients;
-  std::map<const void*, int> left;  // by weight: products without its gradient
+  std::map<TensorId, int> left;  // by parameter: products without its gradient
   for (const auto& made : made_) {
-    if (made->gradient.defined()) ++left[made->weight.data_ptr()];
+    if (made->gradient.defined()) ++left[made->parameter];
   }
   struct Waiting {
     torch::autograd::edge_list edges;
     Tensors gradients;
   };
-  std::map<const void*, Waiting> waiting;
+  std::map<TensorId, Waiting> waiting;
   while (!made_.empty()) {
     const std::unique_ptr<Made> made = std::move(made_.back());
     made_.pop_back();
     if (!made->gradient.defined()) continue;
-    const void* const place = made->weight.data_ptr();
-    Waiting& own = waiting[place];
+    Waiting& own = waiting[made->parameter];
     own.edges.push_back(torch::autograd::impl::gradient_edge(made->weight));
     own.gradients.push_back(
         made->product.of_weight(made->gradient, made->factor, made->weight.detach()));
-    if (--left[place] > 0) continue;
+    if (--left[made->parameter] > 0) continue;
     torch::autograd::Engine::get_default_engine().execute(
         own.edges, own.gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/true);
-    waiting.erase(place);
+    waiting.erase(made->parameter);
   }
 }
 
@@ -117,7 +118,7 @@ at::Tensor put_off_product(const OpCall& call, const at::Tensor& factor, const a
     const at::Tensor rows = a.reshape({-1, b.size(0)});
     return scaled(at::mm(rows.t(), gradient.reshape({-1, b.size(1)})));
   };
-  return call.put_off->make(std::move(product), factor, weight);
+  return call.put_off->make(std::move(product), factor, weight, call.parameter);
 }
 
 }  // namespace agpcs

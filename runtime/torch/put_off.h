@@ -26,12 +26,14 @@ class PutOffProducts {
   PutOffProducts(PutOffProducts&&) noexcept;
   PutOffProducts& operator=(PutOffProducts&&) noexcept;
 
-  /// Returns the product. Autograd gives the factor its gradient, and nothing to the weight.
-  at::Tensor make(Product product, const at::Tensor& factor, const at::Tensor& weight);
-  /// Returns where the weights lie that `finish` gives gradients.
-  std::set<const void*> weights() const;
-  /// Gives the weights their gradients, in the order in which the input pass went back, and forgets
-  /// the products. A weight of several products gets one gradient.
+  /// Returns the product. Autograd gives the factor its gradient, and nothing to `weight`, which is
+  /// `parameter`, or is made of it alone.
+  at::Tensor make(Product product, const at::Tensor& factor, const at::Tensor& weight,
+                  TensorId parameter);
+  /// Returns the parameters that `finish` gives gradients.
+  std::set<TensorId> parameters() const;
+  /// Gives the parameters their gradients, in the order in which the input pass went back, and
+  /// forgets the products. A parameter of several products gets one gradient.
   void finish();
 
  private:

@@ -80,7 +80,8 @@ class StageCode {
     OpId op = kNone;
     Kernel kernel = nullptr;
     int batch_axis = kNone;      // batch axis of the first input
-    bool puts_off = false;       // its weight's gradient may wait for a weight pass
+    /// The parameter whose gradient may wait for a weight pass; kNone: it has none.
+    TensorId put_off = kNone;
     Tensors host;                // constants among the inputs, in host memory
     std::vector<TensorId> dead;  // tensors that are last used here
   };

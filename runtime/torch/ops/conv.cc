@@ -39,11 +39,11 @@ at::Tensor put_off_convolution(const OpCall& call, const at::Tensor& x, const Wi
                              const at::Tensor& weight) {
     return std::get<1>(back(gradient, factor, weight, false));
   };
-  const at::Tensor made = call.put_off->make(std::move(product), x, call.input(1));
+  at::Tensor made = call.put_off->make(std::move(product), x, call.input(1), call.parameter);
   if (!call.has(2)) return made;
   Ints shape(static_cast<std::size_t>(made.dim()), 1);
   shape[1] = made.size(1);
-  return made + call.in[2].view(shape);
+  return made.add_(call.in[2].view(shape));
 }
 
 Tensors convolution(const OpCall& call) {

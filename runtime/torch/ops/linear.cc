@@ -22,8 +22,8 @@ Tensors gemm(const OpCall& call) {
   if (call.op.int_attribute("transA", 0) != 0) a = a.t();
   if (call.op.int_attribute("transB", 0) != 0) b = b.t();
   if (puts_off(call, a, b)) {
-    const at::Tensor product = put_off_product(call, a, b, alpha);
-    return {call.has(2) ? product + (beta == 1 ? call.in[2] : call.in[2] * beta) : product};
+    at::Tensor product = put_off_product(call, a, b, alpha);
+    return {call.has(2) ? product.add_(call.in[2], beta) : product};
   }
   if (call.has(2)) return {at::addmm(call.in[2], a, b, beta, alpha)};
   const at::Tensor product = at::mm(a, b);

@@ -46,6 +46,7 @@ struct OpCall {
   bool evaluates = false;        ///< what training and evaluation do differently, as in evaluation
   bool* asked_device = nullptr;  ///< set when a kernel waits for values from the device
   PutOffProducts* put_off = nullptr;  ///< given: its weight gets its gradient in a weight pass
+  TensorId parameter = kNone;         ///< given `put_off`: the weight is of this parameter alone
 
   bool has(std::size_t i) const { return i < in.size() && in[i].defined(); }
   /// Returns input `i`; throws KernelError if it is absent.

@@ -234,14 +234,12 @@ void StageParameters::begin_backward(bool last, GradientListener& listener) {
   }
 }
 
-void StageParameters::begin_weight_pass(const std::set<const void*>& weights, bool last,
+void StageParameters::begin_weight_pass(const std::set<TensorId>& parameters, bool last,
                                         GradientListener& listener) {
   begin_backward(last, listener);
+  for (const Member& member : members_) place(member);  // of input passes
   for (Flat& flat : flats_) flat.missing = 0;
-  for (const Member& member : members_) {
-    place(member);  // of input passes
-    if (weights.count(member.value.data_ptr()) != 0) ++flats_[member.flat].missing;
-  }
+  for (const TensorId id : parameters) ++flats_[places_.at(id).flat].missing;
   for (Flat& flat : flats_) {
     if (flat.reported || flat.missing > 0) continue;
     flat.reported = true;

@@ -223,6 +223,26 @@ TEST(LowerBound, OfAPipelineOfOneMicroBatchIsNearlyReached) {
   EXPECT_LE(bound.any.seconds, seconds);
 }
 
+// Where backward passes may be parted, its gradients go back to the first operator, whose weight
+// pass ends the step.
+TEST(LowerBound, OfPartedPassesOfOneMicroBatchIsNearlyReached) {
+  const auto problem = problem_of(
+      chain(2, 1024),
+      cluster_of("kind gpu fp32=5e12 memory=10e6 launch=0\nhost a gpu 2 bandwidth=1e15\n"), 4096,
+      {.micro_batches = 1});
+  Strategy strategy;
+  strategy.schedule = Schedule::kZeroBubble;
+  strategy.stage_of.assign(problem->graph.ops.size(), 1);
+  strategy.stage_of[0] = 0;
+  strategy.stages.push_back({{0}, {4096}, false});
+  strategy.stages.push_back({{1}, {4096}, false});
+  const LowerBound bound = lower_bound(*problem);
+  EXPECT_EQ(bound.any.reason, "latency");
+  const double seconds = Evaluator(*problem).evaluate(strategy).step_seconds;
+  EXPECT_NEAR(bound.any.seconds / seconds, 1, 0.05);
+  EXPECT_LE(bound.any.seconds, seconds);
+}
+
 TEST(LowerBound, OfOneDeviceIsWhatItTakes) {
   const auto problem = problem_of(chain(6), cluster_of("kind gpu fp32=5e12\nhost a gpu 1\n"), 64);
   Strategy strategy;

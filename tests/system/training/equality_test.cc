@@ -178,8 +178,8 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithPartedBackwardPassesAndDividedState)
       training.optimizer = optimization.optimizer;
       training.optimizer.max_norm = max_norm;
       Trained want =
-          testing::train(graph, testing::plan_with(graph, training, {{2}}, 4), kSteps, seeded());
-      const Plan parted = testing::plan_with(graph, training, {{1, 1}, {2}, {1, 1}}, 4, {}, {},
+          testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
+      const Plan parted = testing::plan_with(graph, training, {{3, 1}, {4}, {1, 3}}, 2, {}, {},
                                              Schedule::kZeroBubble);
       Trained got = testing::train(graph, testing::sharded(parted, {1, 3}), kSteps, seeded());
       without_noise(want);
