@@ -28,6 +28,13 @@ double most_entries(const Problem& problem, double most) {
                     most);
 }
 
+/// What holds of the passes of an operator, and of all that have larger forward passes, on every
+/// device: the least parts of its seconds that are the forward pass, and that are the forward and
+/// the input pass. `most_seconds` is the operator's alone, of a pass there and back.
+struct PassParts {
+  double forward = 1, not_put_off = 1, most_seconds = 0;
+};
+
 class SeveralStages {
  public:
   explicit SeveralStages(const BoundFacts& facts)
@@ -46,7 +53,7 @@ class SeveralStages {
     find_beside();
     set_floors(facts_.largest);
     find_prices();
-    if (parts_) find_ranges();
+    if (parts_) find_pass_parts();
     const double report = 2 * least_latency(facts_.problem.cluster);
     for (const std::int64_t number : facts_.numbers) {
       set_floors(largest_micro_batch(facts_.batch, number));
@@ -104,19 +111,24 @@ class SeveralStages {
     prices_ = bound_prices(places_, std::move(money));
   }
 
-  /// Sets `ranges_`: what holds of an operator's seconds on every device.
-  void find_ranges() {
-    ranges_.assign(graph_.ops.size(), {1, 0});
+  /// Sets `pass_parts_`. `not_put_off` is first that of the operator itself.
+  void find_pass_parts() {
     for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
-      OpRange& range = ranges_[at(op)];
+      PassParts parts;
       for (const int kind : facts_.kinds) {
         const OpRange own = costs_.range(kind, op, facts_.largest);
-        range.forward_part = std::min(range.forward_part, own.forward_part);
-        range.most_seconds = std::max(range.most_seconds, own.most_seconds);
+        parts.forward = std::min(parts.forward, own.forward_part);
+        parts.most_seconds = std::max(parts.most_seconds, own.most_seconds);
       }
+      parts.not_put_off = 1 - weight_part(graph_, op) * (1 - parts.forward);
+      pass_parts_.push_back(parts);
     }
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const OpRange& a, const OpRange& b) { return a.forward_part < b.forward_part; });
+    std::sort(pass_parts_.begin(), pass_parts_.end(),
+              [](const PassParts& a, const PassParts& b) { return a.forward < b.forward; });
+    double least = 1;
+    for (std::size_t i = pass_parts_.size(); i-- > 0;) {
+      least = pass_parts_[i].not_put_off = std::min(least, pass_parts_[i].not_put_off);
+    }
   }
 
   /// Sets `beside_`: which operators are not in the largest set that is joined by tensors that
@@ -163,7 +175,7 @@ class SeveralStages {
   double with_waiting(double computing, std::int64_t number) const {
     if (facts_.batch % number != 0) return computing;
     const double cheapest = *std::min_element(prices_.device.begin(), prices_.device.end());
-    const double meeting = parts_ ? with_first_forward(computing, cheapest, number)
+    const double meeting = parts_ ? with_first_passes(computing, cheapest, number)
                                   : computing / (1 - cheapest / static_cast<double>(number));
     if (std::none_of(beside_.begin(), beside_.end(), [](bool beside) { return beside; })) {
       return meeting;
@@ -175,18 +187,31 @@ class SeveralStages {
   }
 
   /// Does so for samples that meet where backward passes may be parted. Then d may compute weight
-  /// passes to the end, but it still waits for the first forward pass of e. This takes at least
-  /// some part of what e computes of operators whose forward pass has that part, divided by m. What
-  /// e computes of the others is no more than all samples of these on one device, `others`. So d is
-  /// idle for part (T - others - idle time of e) / m, whichever operators are the others.
-  double with_first_forward(double computing, double cheapest, std::int64_t number) const {
+  /// passes to the end, but it still waits for the first forward pass of e, and e for the first
+  /// forward and input pass of d. Some operators may have small such passes. What a device computes
+  /// of these is no more than all their samples, `others`, so the idle part is one of T - others,
+  /// whichever operators these are.
+  double with_first_passes(double computing, double cheapest, std::int64_t number) const {
     double best = computing, others = 0;
-    for (const OpRange& range : ranges_) {
-      const double idle = cheapest * range.forward_part / static_cast<double>(number);
+    for (const PassParts& parts : pass_parts_) {
+      const double idle = cheapest * least_idle(parts, static_cast<double>(number));
       best = std::max(best, (computing - idle * others) / (1 - idle));
-      others += range.most_seconds * static_cast<double>(number);
+      others += parts.most_seconds * static_cast<double>(number);
     }
     return best;
+  }
+
+  /// Returns the least part of the step that e and d are idle together. Let them be idle for x and
+  /// y of it, f be the least part of forward passes, and g that of forward and input passes.
+  /// - d waits for the first of e's m forward passes: y >= f (1 - x) / m.
+  /// - The first input pass of e comes after its first forward pass F and those of d. Before it, e
+  ///   has nothing to compute but m forward passes: x >= F + g (1 - y) / m - m F, and y >= F.
+  /// Without F, the second says x + (m - 1) y >= g (1 - y) / m. If m = 1, both together say what is
+  /// returned; else the least x + y is at x = 0.
+  static double least_idle(const PassParts& parts, double m) {
+    const double f = parts.forward, g = parts.not_put_off;
+    if (m > 1) return std::max(f / m, g / (m * (m - 1) + g));
+    return f < 1 ? (g * (1 - f) + f * (1 - g)) / (1 - f * g) : 1;
   }
 
   /// Returns the most seconds that a device computes operators beside the joined ones.
@@ -295,7 +320,7 @@ class SeveralStages {
   const bool parts_;          // backward passes may be parted, and there is something to put off
   std::vector<bool> beside_;  // by operator
   BoundPrices prices_;
-  std::vector<OpRange> ranges_;  // by operator, the least part first; empty: none are parted
+  std::vector<PassParts> pass_parts_;  // the least forward passes first; empty: none are parted
   std::vector<OpFloor> floors_;  // by operator, then place
   std::vector<double> seconds_;  // of all samples, by operator, then place
 };
