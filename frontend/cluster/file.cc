@@ -3,6 +3,7 @@
 
 #include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/network.h"
+#include "frontend/cluster/port.h"
 #include "frontend/cluster/profile.h"
 #include "frontend/cluster/training.h"
 #include "frontend/cluster/yaml.h"
@@ -27,7 +28,6 @@ constexpr std::size_t kMostHosts = 1024;
 // The default interconnect of a host's devices: PCIe 3.0 x16 with its measured figures.
 constexpr double kDefaultInterconnectBandwidth = 12e9;
 constexpr double kDefaultInterconnectLatency = 5e-6;
-constexpr std::int64_t kMostPorts = 64;  // of a host
 constexpr double kDefaultNicLatency = 20e-6;
 
 /// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
@@ -262,37 +262,50 @@ class ClusterReader {
                          "write - {name: a, devices: {kind: v100, count: 4}, ...}");
       return;
     }
-    if (node.size() > kMostHosts) {
-      diagnostics_.error(range_of(node), fmt::format("{} hosts, at most {} can be planned for",
-                                                     node.size(), kMostHosts));
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      read_hosts_alike(node[i], i);
+      if (cluster.hosts.size() <= kMostHosts) continue;
+      diagnostics_.error(range_of(node[i]),
+                         fmt::format("more than {} hosts cannot be planned for", kMostHosts));
       return;
     }
-    for (std::size_t i = 0; i < node.size(); ++i) read_host(node[i], i);
   }
 
-  void read_host(const YAML::Node& node, std::size_t index) {
+  // Reads an item of `hosts`: a host, or `count` of them. What is wrong with them is said once.
+  void read_hosts_alike(const YAML::Node& node, std::size_t index) {
     std::string what = fmt::format("host {}", index + 1);
     if (node.IsMap() && node["name"] && node["name"].IsScalar()) {
       what = fmt::format("host '{}'", node["name"].Scalar());
     }
-    const YamlMap map(node, what, {"name", "devices", "interconnect", "nic"}, diagnostics_);
-    Host host;
-    host.first_device = cluster.device_count();
-    if (const YAML::Node* name = map.entries().empty() ? nullptr : map.require("name")) {
-      host.name = map.name("name").value_or("");
-      check_host_name(host.name, *name);
+    const YamlMap map(node, what, {"name", "count", "devices", "interconnect", "nic"},
+                      diagnostics_);
+    const std::string name =
+        !map.entries().empty() && map.require("name") ? map.name("name").value_or("") : "";
+    if (map.find("count") == nullptr) return read_host(map, name);
+    const std::int64_t count = map.integer("count", 1, kMostHosts).value_or(1);
+    const std::size_t errors = diagnostics_.error_count();
+    for (std::int64_t i = 0;
+         i < count && cluster.hosts.size() <= kMostHosts && diagnostics_.error_count() == errors;
+         ++i) {
+      read_host(map, name.empty() ? "" : fmt::format("{}{}", name, i));
     }
+  }
+
+  void read_host(const YamlMap& map, const std::string& name) {
+    Host host;
+    host.name = name;
+    host.first_device = cluster.device_count();
+    if (!name.empty()) check_host_name(name, *map.find("name"));
     cluster.hosts.push_back(host);
     nics_.emplace_back();
     if (map.entries().empty()) return;
-    if (const YAML::Node* devices = map.require("devices")) read_devices(*devices, what);
+    if (const YAML::Node* devices = map.require("devices")) read_devices(*devices, map.what());
     cluster.hosts.back().device_count = cluster.device_count() - host.first_device;
     add_ports(map);
-    if (const YAML::Node* nic = map.find("nic")) read_nic(*nic, what);
+    if (const YAML::Node* nic = map.find("nic")) read_nic(*nic, map.what());
   }
 
   void check_host_name(const std::string& name, const YAML::Node& node) {
-    if (name.empty()) return;
     const auto [first, added] = host_lines_.emplace(name, node.Mark().line + 1);
     if (added) return;
     diagnostics_.error(range_of(node), fmt::format("two hosts are named '{}'", name),
@@ -364,7 +377,8 @@ class ClusterReader {
     port.latency = kDefaultInterconnectLatency;
     LinkItem item = {port};
     if (const YAML::Node* node = host.find("interconnect")) {
-      item = read_port(*node, fmt::format("interconnect of {}", host.what()), port);
+      item = read_port(*node, fmt::format("interconnect of {}", host.what()), port, {}, profiles_,
+                       diagnostics_);
     }
     const std::string entry = item.given ? item.given->entry : "";
     const Host& owner = cluster.hosts.back();
@@ -384,51 +398,13 @@ class ClusterReader {
     Link port;
     port.kind = "ethernet";
     port.latency = kDefaultNicLatency;
-    LinkItem item = read_port(node, fmt::format("nic of {}", host), port, {"count"});
+    LinkItem item =
+        read_port(node, fmt::format("nic of {}", host), port, {"count"}, profiles_, diagnostics_);
     const std::string& name = cluster.hosts.back().name;
     const bool stands_in = item.given && !item.given->entry.empty();
     const std::string entry = (stands_in ? item.given->entry : name) + " nic";
     nics_.back().out = add_port(item, name + " nic", entry, "out");
     nics_.back().in = add_port(item, name + " nic", entry, "in");
-  }
-
-  // Reads a name, or a map with `more` keys than those of every port. Of a `count` of ports, the
-  // host has the bandwidth of all.
-  LinkItem read_port(const YAML::Node& node, const std::string& what, Link port,
-                     const std::vector<std::string>& more = {}) {
-    port.bandwidth = 0;
-    if (node.IsScalar()) {
-      const bool known = read_link_kind(node, port);
-      return {port, std::nullopt, what, range_of(node), !known};
-    }
-    std::vector<std::string> keys{"kind", "bandwidth", "latency", "profile"};
-    keys.insert(keys.end(), more.begin(), more.end());
-    const YamlMap map(node, what, keys, diagnostics_);
-    if (!node.IsMap()) return {port, std::nullopt, what, map.where(), true};
-    const YAML::Node* const kind = map.find("kind");
-    const bool known = kind == nullptr || read_link_kind(*kind, port);
-    LinkItem item = profiles_.read_link(map, port);
-    item.like.bandwidth *= static_cast<double>(map.integer("count", 1, kMostPorts).value_or(1));
-    item.failed = !known;
-    return item;
-  }
-
-  // Takes a kind of link, with the figures of the network if the catalog has one of that name.
-  bool read_link_kind(const YAML::Node& node, Link& port) {
-    const std::string text = node.IsScalar() ? node.Scalar() : "";
-    const bool is_class = std::find(kLinkKinds.begin(), kLinkKinds.end(), text) != kLinkKinds.end();
-    if (is_class || catalog().find_network(text) != nullptr) {
-      take_network(text, port);
-      return true;
-    }
-    std::vector<std::string> all = kLinkKinds;
-    for (const std::string& name : catalog().network_names()) all.push_back(name);
-    const std::string close = nearest(text, all);
-    const bool of_catalog = !close.empty() && catalog().find_network(close) != nullptr;
-    diagnostics_.error(range_of(node), fmt::format("unknown link kind {}", describe(node)),
-                       of_catalog ? fmt::format("did you mean '{}'?", close)
-                                  : did_you_mean(text, kLinkKinds, "kinds"));
-    return false;
   }
 
   void check_kinds() {
@@ -460,8 +436,6 @@ class ClusterReader {
     }
   }
 
-  inline static const std::vector<std::string> kLinkKinds = {"nvlink",   "xgmi", "pcie", "ib",
-                                                             "ethernet", "tcp",  "shm"};
   const UnsaidPrecision& unsaid_;
   Diagnostics& diagnostics_;
   std::vector<NicPorts> nics_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 namespace agpcs {
 
@@ -115,6 +116,26 @@ std::vector<InstructionId> collectives_of(const Plan& plan, int bucket) {
     ids.push_back({Opcode::kGatherBackward, bucket, k});
   }
   return ids;
+}
+
+std::int64_t operator_count(const PlanStage& stage) {
+  std::int64_t count = 0;
+  for (const PlanStage::Run& run : stage.operators) count += run.count;
+  return count;
+}
+
+std::int64_t recomputed_operators(const PlanStage& stage) {
+  if (!stage.recompute) return 0;
+  if (stage.segments.empty()) return operator_count(stage);
+  return std::accumulate(stage.segments.begin(), stage.segments.end(), std::int64_t{0});
+}
+
+StateLevel divided_state(const Plan& plan, int stage) {
+  StateLevel most = StateLevel::kWhole;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(stage)) most = std::max(most, bucket.state);
+  }
+  return most;
 }
 
 bool divides_parameters(const Plan& plan, int stage) {

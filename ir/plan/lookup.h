@@ -37,6 +37,12 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 /// state the exchange of updated parameters, or where the ranks divide parameters one before each
 /// pass.
 std::vector<InstructionId> collectives_of(const Plan& plan, int bucket);
+/// Returns the number of a stage's operators.
+std::int64_t operator_count(const PlanStage& stage);
+/// Returns how many of a stage's operators its backward pass computes again.
+std::int64_t recomputed_operators(const PlanStage& stage);
+/// Returns the most that the ranks of a stage divide of some of its buckets.
+StateLevel divided_state(const Plan& plan, int stage);
 /// Returns whether the ranks of a stage divide the parameters of some of its buckets.
 bool divides_parameters(const Plan& plan, int stage);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.

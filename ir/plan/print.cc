@@ -3,6 +3,7 @@
 #include "ir/plan/choices.h"
 #include "ir/plan/flow.h"
 #include "ir/plan/instruction.h"
+#include "ir/plan/lookup.h"
 #include "ir/plan/repetition.h"
 #include "ir/plan/text.h"
 
@@ -90,14 +91,12 @@ class PlanPrinter {
   }
 
   void print_stage(const PlanStage& stage) {
-    std::int64_t operators = 0;
-    for (const PlanStage::Run& run : stage.operators) operators += run.count;
     add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(stage.ranks),
         print_devices(stage.devices), print_samples(stage.samples));
     if (stage.odd >= 0) add(" odd={}", stage.odd);
     add(" recompute={}", stage.recompute ? "yes" : "no");
     if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
-    add(" operators={}\n", operators);
+    add(" operators={}\n", operator_count(stage));
     for (const PlanStage::Run& run : stage.operators) {
       add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);
     }

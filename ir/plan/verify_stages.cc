@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/plan/verify.h"
 
@@ -135,8 +136,8 @@ class StageChecker {
       return fail(fmt::format("stage {} has segments, but recompute=no", stage.name),
                   "segments are recomputed: recompute=yes, or no segments=");
     }
-    std::int64_t operators = 0, sum = 0;
-    for (const PlanStage::Run& run : stage.operators) operators += run.count;
+    const std::int64_t operators = operator_count(stage);
+    std::int64_t sum = 0;
     for (const std::int64_t segment : stage.segments) {
       if (segment < 1 || segment > operators - sum) {
         return fail(fmt::format("stage {}: segments have {} operators, the stage has {}",

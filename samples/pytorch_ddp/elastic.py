@@ -87,6 +87,7 @@ def train():
                 now = sampler.state_dict()
                 print(f"{plan.ranks} ranks came to epoch {now['epoch']}, step {now['steps']}: loss {total.item():.8f}",
                       flush=True)
+    dist.barrier()  # Gloo's thread lets go of the last tensor before Python ends; to free it, it would need Python
     dist.destroy_process_group()
 
 

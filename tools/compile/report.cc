@@ -5,6 +5,7 @@
 #include "ir/graph/executed.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/loss_summary.h"
+#include "ir/plan/lookup.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
 
@@ -43,12 +44,6 @@ std::vector<DeviceRow> device_rows(const Compiled& compiled) {
                     cluster.kind_of(cluster.find_device(estimate.device)).memory_bytes});
   }
   return rows;
-}
-
-std::int64_t operators_of(const PlanStage& stage) {
-  std::int64_t count = 0;
-  for (const PlanStage::Run& run : stage.operators) count += run.count;
-  return count;
 }
 
 std::int64_t parameters_of(const Plan& plan, int stage) {
@@ -185,34 +180,59 @@ std::vector<std::string> named_cells(const TableRow& row) {
   return cells;
 }
 
+/// Returns "-", "48%" or "all": how many of a stage's operators its backward pass computes again.
+RowFigure recomputed_figure(const PlanStage& stage) {
+  const double part = static_cast<double>(recomputed_operators(stage)) /
+                      static_cast<double>(std::max<std::int64_t>(operator_count(stage), 1));
+  return {part, part == 0 ? "-" : part == 1 ? "all" : fmt::format("{:.0f}%", 100 * part), ""};
+}
+
+/// Returns "-", "optimizer", "gradients" or "parameters": the most that a stage's devices divide.
+RowFigure divided_figure(const Plan& plan, int stage) {
+  const StateLevel level = divided_state(plan, stage);
+  return {static_cast<double>(level),
+          level == StateLevel::kWhole ? "-" : std::string(name_of(level)), ""};
+}
+
+/// Returns the row of a stage, with how it saves memory if some stage does so in that way.
+TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool divide) {
+  const PlanStage& stage = best.plan.stages[s];
+  const StageEstimate& times = best.estimate.stages[s];
+  const int index = static_cast<int>(s);
+  const std::int64_t parameters = parameters_of(best.plan, index);
+  TableRow row = {
+      stage.name,
+      {counted(static_cast<std::int64_t>(stage.ranks.size())),
+       counted(operator_count(stage)),
+       {static_cast<double>(parameters), count_text(parameters), ""},
+       counted(buckets_of(best.plan, index))},
+      {fmt::format("{}", s * kMostRows / best.plan.stages.size())}};  // joins neighbours
+  if (recompute) row.figures.push_back(recomputed_figure(stage));
+  if (divide) row.figures.push_back(divided_figure(best.plan, index));
+  row.figures.push_back(seconds_figure(times.forward_seconds));
+  row.figures.push_back(seconds_figure(times.backward_seconds));
+  return row;
+}
+
 std::string stage_table(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
-  const std::size_t stages = best.plan.stages.size();
+  const Plan& plan = best.plan;
+  const bool recompute = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                     [](const PlanStage& stage) { return stage.recompute; });
+  const bool divide = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                                  [](const PlanBucket& bucket) { return bucket.is_sharded(); });
   std::vector<TableRow> rows;
-  for (std::size_t s = 0; s < stages; ++s) {
-    const PlanStage& stage = best.plan.stages[s];
-    const StageEstimate& times = best.estimate.stages[s];
-    const int index = static_cast<int>(s);
-    const std::int64_t parameters = parameters_of(best.plan, index);
-    rows.push_back({stage.name,
-                    {counted(static_cast<std::int64_t>(stage.ranks.size())),
-                     counted(operators_of(stage)),
-                     {static_cast<double>(parameters), count_text(parameters), ""},
-                     counted(buckets_of(best.plan, index)),
-                     seconds_figure(times.forward_seconds),
-                     seconds_figure(times.backward_seconds)},
-                    {fmt::format("{}", s * kMostRows / stages)}});  // joins neighbouring stages
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    rows.push_back(stage_row(best, s, recompute, divide));
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
-  std::string text = table_text({{"stage", 5, true},
-                                 {"devices"},
-                                 {"operators"},
-                                 {"parameters"},
-                                 {"buckets"},
-                                 {"forward"},
-                                 {"backward"}},
-                                cells);
+  std::vector<TableColumn> columns = {
+      {"stage", 5, true}, {"devices"}, {"operators"}, {"parameters"}, {"buckets"}};
+  if (recompute) columns.push_back({"recomputed"});
+  if (divide) columns.push_back({"divided"});
+  columns.insert(columns.end(), {{"forward"}, {"backward"}});
+  std::string text = table_text(columns, cells);
   return "\n" + text.insert(text.find('\n'), "  of a micro-batch");
 }
 
@@ -371,9 +391,11 @@ Json stages_json(const Evaluated& best) {
     stages.push_back({{"name", stage.name},
                       {"devices", stage.devices},
                       {"samples", stage.samples},
-                      {"operators", operators_of(stage)},
+                      {"operators", operator_count(stage)},
                       {"parameters", parameters_of(best.plan, static_cast<int>(s))},
                       {"buckets", buckets_of(best.plan, static_cast<int>(s))},
+                      {"recomputed_operators", recomputed_operators(stage)},
+                      {"state", name_of(divided_state(best.plan, static_cast<int>(s)))},
                       {"forward_seconds", best.estimate.stages[s].forward_seconds},
                       {"backward_seconds", best.estimate.stages[s].backward_seconds}});
   }

@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
+#include "ir/plan/lookup.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "tools/common/json.h"
 #include "tools/plan/views.h"
@@ -72,12 +73,10 @@ class OperatorText {
   std::string title() const {
     const Op& op = graph().op(e_.place.op);
     const PlanStage& of = e_.plan.stages[at(e_.place.stage)];
-    std::int64_t others = -1;
-    for (const PlanStage::Run& run : of.operators) others += run.count;
     std::string text =
         fmt::format("operator {} ({}) of {} on {}\n  in stage {}{}{}, with {} on {}\n", op.name,
                     op.type, e_.plan.model, e_.plan.cluster, of.name, of.recompute ? ", " : "",
-                    recomputation_text(of), plural(others, "other operator"),
+                    recomputation_text(of), plural(operator_count(of) - 1, "other operator"),
                     plural(static_cast<std::int64_t>(of.ranks.size()), "device"));
     if (block().size() > 1) {
       text += fmt::format("  in block {} with {}\n", e_.place.block, names(block()));

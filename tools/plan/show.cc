@@ -241,8 +241,7 @@ std::string stage_text(const Plan& plan, int index) {
     return fmt::format("\nstage {}: idle, without work: {}\n", stage.name,
                        fmt::join(stage.devices, ", "));
   }
-  std::int64_t operators = 0, parameters = 0;
-  for (const PlanStage::Run& run : stage.operators) operators += run.count;
+  std::int64_t parameters = 0;
   std::string cuts, flows, buckets;
   for (const Cut& cut : plan.cuts) {
     if (cut.from == index) cuts += cut_text(plan, cut);
@@ -255,10 +254,11 @@ std::string stage_text(const Plan& plan, int index) {
     parameters += bucket.elements();
     buckets += bucket_text(plan, bucket, index);
   }
-  std::string text = fmt::format("\nstage {}: {} from {} to {}, {}{}{}\n", stage.name,
-                                 plural(operators, "operator"), stage.operators.front().first,
-                                 stage.operators.back().last, plural(parameters, "parameter"),
-                                 stage.recompute ? ", " : "", recomputation_text(stage));
+  std::string text =
+      fmt::format("\nstage {}: {} from {} to {}, {}{}{}\n", stage.name,
+                  plural(operator_count(stage), "operator"), stage.operators.front().first,
+                  stage.operators.back().last, plural(parameters, "parameter"),
+                  stage.recompute ? ", " : "", recomputation_text(stage));
   text += device_table(plan, stage);
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),
@@ -278,9 +278,7 @@ std::string stage_text(const Plan& plan, int index) {
 std::string recomputation_text(const PlanStage& stage) {
   if (!stage.recompute) return "";
   if (stage.segments.empty()) return "recomputed";
-  std::int64_t operators = 0, recomputed = 0;
-  for (const PlanStage::Run& run : stage.operators) operators += run.count;
-  for (const std::int64_t segment : stage.segments) recomputed += segment;
+  const std::int64_t operators = operator_count(stage), recomputed = recomputed_operators(stage);
   std::string text = fmt::format("recomputed in {}", plural(std::ssize(stage.segments), "segment"));
   if (recomputed == operators) return text;
   return text +

@@ -218,7 +218,7 @@ TEST(BadClusterFile, AnUnknownKeyIsNamedWithTheNearest) {
             "c.yaml:8:5: error: unknown key 'nci' in host 'a'\n"
             "    nci: {bandwidth: 80Gbit/s, latency: 10us}\n"
             "    ^~~\n"
-            "  hint: did you mean 'nic'? keys: name, devices, interconnect, nic\n"
+            "  hint: did you mean 'nic'? keys: name, count, devices, interconnect, nic\n"
             "c.yaml: error: host 'a' has no 'nic', but must reach other hosts through the switch\n"
             "  hint: add nic: {bandwidth: 25Gbit/s, latency: 15us}");
 }
@@ -243,6 +243,42 @@ TEST(BadClusterFile, FiguresThatNoHardwareHasAreRefused) {
               HasSubstr("'latency' of nic of host 'a' is out of range: '1e200s'"));
 }
 
+TEST(ClusterFile, EqualHostsMayBeWrittenOnce) {
+  const Result<ClusterFile> counted =
+      parse_cluster(two_hosts_with("- name: b", "- name: b\n    count: 2"), "c.yaml");
+  ASSERT_TRUE(counted.ok()) << counted.status().message();
+  const Result<ClusterFile> written = parse_cluster(
+      two_hosts_with("- name: b\n",
+                     "- name: b0\n"
+                     "    devices: {kind: gpu, count: 1}\n"
+                     "    interconnect: {kind: pcie, bandwidth: 16GB/s, latency: 6us}\n"
+                     "    nic: {bandwidth: 8Gbit/s, latency: 30us}\n"
+                     "  - name: b1\n"),
+      "c.yaml");
+  ASSERT_TRUE(written.ok()) << written.status().message();
+  EXPECT_EQ(print_cluster(counted->cluster), print_cluster(written->cluster));
+  EXPECT_THAT(print_cluster(counted->cluster), HasSubstr("device b1/0 kind=gpu\n"));
+}
+
+TEST(BadClusterFile, WhatIsWrongWithEqualHostsIsSaidOnce) {
+  EXPECT_EQ(error_of(two_hosts_with("name: b\n    devices: {kind: gpu",
+                                    "name: b\n    count: 3\n    devices: {kind: gpuu")),
+            "c.yaml:11:21: error: unknown device kind 'gpuu'\n"
+            "    devices: {kind: gpuu, count: 1}\n"
+            "                    ^~~~\n"
+            "  hint: did you mean 'gpu'? kinds: gpu");
+  EXPECT_EQ(
+      error_of(two_hosts_with("name: b", "name: b\n    count: 0")),
+      "c.yaml:10:12: error: 'count' of host 'b' must be a whole number from 1 to 1024, is '0'\n"
+      "    count: 0\n"
+      "           ^");
+}
+
+TEST(BadClusterFile, MoreHostsThanCanBePlannedForAreRefused) {
+  EXPECT_THAT(error_of(two_hosts_with("name: b", "name: b\n    count: 1024")),
+              StartsWith("c.yaml:9:5: error: more than 1024 hosts cannot be planned for\n"));
+}
+
 TEST(BadClusterFile, ZeroDevicesAreRefused) {
   EXPECT_EQ(error_of(two_hosts_with("count: 2", "count: 0")),
             "c.yaml:6:33: error: 'count' of devices of host 'a' must be a whole number from 1 to "
@@ -259,6 +295,10 @@ TEST(BadClusterFile, TwoHostsOfOneNameAreRefused) {
             "    - name: a\n"
             "            ^\n"
             "  hint: the first is in line 5");
+  EXPECT_THAT(error_of(two_hosts_with("- name: b",
+                                      "- {name: a1, devices: {kind: gpu}}\n"
+                                      "  - name: a\n    count: 2")),
+              HasSubstr("error: two hosts are named 'a1'\n"));
 }
 
 TEST(BadClusterFile, AnUnknownDeviceKindIsNamedWithTheNearest) {

@@ -116,14 +116,11 @@ Json stage_rows(const ReportInput& input) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     const StageEstimate& times = input.step.estimate.stages[s];
-    std::int64_t operators = 0, parameters = 0;
-    for (const PlanStage::Run& run : stage.operators) operators += run.count;
-    StateLevel divides = StateLevel::kWhole;
+    std::int64_t parameters = 0;
     for (const PlanBucket& bucket : plan.buckets) {
-      if (!bucket.is_of(static_cast<int>(s))) continue;
-      parameters += bucket.elements();
-      divides = std::max(divides, bucket.state);
+      if (bucket.is_of(static_cast<int>(s))) parameters += bucket.elements();
     }
+    const StateLevel divides = divided_state(plan, static_cast<int>(s));
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
     if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan.programs[s]));
@@ -135,7 +132,7 @@ Json stage_rows(const ReportInput& input) {
          {"kinds", kinds_text(input.cluster, stage)},
          {"samples",
           *least == *most ? fmt::format("{}", *least) : fmt::format("{} to {}", *least, *most)},
-         {"operators", operators},
+         {"operators", operator_count(stage)},
          {"parameters", elements_text(parameters)},
          {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
          {"state", divides == StateLevel::kWhole       ? "whole"

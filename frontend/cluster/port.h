@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the links of a host in cluster.yaml: its interconnect and its NIC.
+#pragma once
+
+#include "frontend/cluster/profile.h"
+#include "ir/base/diagnostics.h"
+#include "ir/cluster/cluster.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// Reads a network's name, or a map with `more` keys than those of every port. Of a `count` of
+/// ports, the host has the bandwidth of all. `port`: what the file leaves out. `what`:
+/// "nic of host 'a'".
+ClusterProfiles::LinkItem read_port(const YAML::Node& node, const std::string& what, Link port,
+                                    const std::vector<std::string>& more, ClusterProfiles& profiles,
+                                    Diagnostics& diagnostics);
+
+}  // namespace agpcs
