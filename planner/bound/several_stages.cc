@@ -321,8 +321,8 @@ class SeveralStages {
   std::vector<bool> beside_;  // by operator
   BoundPrices prices_;
   std::vector<PassParts> pass_parts_;  // the least forward passes first; empty: none are parted
-  std::vector<OpFloor> floors_;  // by operator, then place
-  std::vector<double> seconds_;  // of all samples, by operator, then place
+  std::vector<OpFloor> floors_;        // by operator, then place
+  std::vector<double> seconds_;        // of all samples, by operator, then place
 };
 
 }  // namespace

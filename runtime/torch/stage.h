@@ -79,7 +79,7 @@ class StageCode {
   struct Step {
     OpId op = kNone;
     Kernel kernel = nullptr;
-    int batch_axis = kNone;      // batch axis of the first input
+    int batch_axis = kNone;  // batch axis of the first input
     /// The parameter whose gradient may wait for a weight pass; kNone: it has none.
     TensorId put_off = kNone;
     Tensors host;                // constants among the inputs, in host memory

@@ -258,8 +258,8 @@ TEST(LowerBound, OfTwoDevicesIsNearTheBestOfAllPipelines) {
   for (const auto& [micro_batches, near] : cases) {
     const auto problem = problem_of(
         chain(8, 1024),
-        cluster_of("kind gpu fp32=5e12 memory=30e6 launch=0\nhost a gpu 2 bandwidth=1e15\n"),
-        16384, {.micro_batches = micro_batches});
+        cluster_of("kind gpu fp32=5e12 memory=30e6 launch=0\nhost a gpu 2 bandwidth=1e15\n"), 16384,
+        {.micro_batches = micro_batches});
     const LowerBound bound = lower_bound(*problem);
     ASSERT_EQ(bound.one_stage.seconds, std::numeric_limits<double>::infinity());
     const double best = best_pipeline(*problem, micro_batches);
