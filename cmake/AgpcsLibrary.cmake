@@ -30,6 +30,7 @@ agpcs_room(ir/base)
 agpcs_room(ir/plan ir/base)
 agpcs_room(ir/graph ir/base ir/plan)
 agpcs_room(ir/cluster ir/base ir/plan ir/graph)
+agpcs_room(ir/team ir/base ir/plan ir/graph)
 agpcs_room(ir/strategy ir/*)
 
 agpcs_room(frontend/onnx ir/base ir/plan ir/graph)
@@ -46,6 +47,7 @@ agpcs_room(cost_model/fit ir/base ir/graph ir/cluster cost_model/network cost_mo
 agpcs_room(cost_model/explain ir/* cost_model/network cost_model/step)
 
 agpcs_room(planner/problem ir/* codegen cost_model/step)
+agpcs_room(planner/team ir/base ir/plan ir/graph ir/team)
 agpcs_room(planner/bound ir/* codegen cost_model/step planner/problem)
 agpcs_room(planner/evaluate ir/* codegen cost_model/network cost_model/flows cost_model/step cost_model/fit planner/problem)
 agpcs_room(planner/seed ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/evaluate)

@@ -4,6 +4,7 @@
 #include "cost_model/step/flat_step.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
 #include "ir/strategy/weight_pass.h"
@@ -73,7 +74,7 @@ StageWork::Need need_of_bucket(int index, const PlanBucket& bucket, const Graph&
                                const ParameterIds& ids, OpId first, const StageWork& stage) {
   OpId last = kNone;
   for (const BucketMember& member : bucket.members) {
-    last = std::max(last, graph.tensor(ids.at(member.parameter)).consumers.back());
+    last = std::max(last, readers_of(graph, ids.at(member.parameter), stage.ops).back());
   }
   return {index, first, needed_before(last, stage.ops, stage.segment_ends)};
 }

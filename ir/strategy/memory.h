@@ -23,7 +23,7 @@ struct MemoryUse {
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;  ///< kept for backward, all micro-batches in flight
   std::int64_t transfers = 0;    ///< received activations and gradients not yet consumed
-  std::int64_t workspace = 0;    ///< largest operator's temporaries
+  std::int64_t workspace = 0;    ///< largest operator's temporaries, and `HeldInPasses`
   std::int64_t total() const {
     return parameters + gradients + optimizer + activations + transfers + workspace;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/plan_graph.h"
 
+#include "ir/graph/op_table.h"
 #include "ir/plan/choices.h"
 
 #include <fmt/format.h>
@@ -56,6 +57,26 @@ std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<
     open = inside;
   }
   return runs;
+}
+
+std::vector<OpId> readers_of(const Graph& graph, TensorId parameter, std::span<const OpId> ops) {
+  std::vector<OpId> readers;
+  std::vector<TensorId> views = {parameter};
+  while (!views.empty()) {
+    const TensorId read = views.back();
+    views.pop_back();
+    for (const OpId reader : graph.tensor(read).consumers) {
+      if (!std::binary_search(ops.begin(), ops.end(), reader)) continue;
+      readers.push_back(reader);
+      const TensorId made = graph.op(reader).outputs.front();
+      if (made != kNone && made != read && storage_of(graph, made) == parameter) {
+        views.push_back(made);
+      }
+    }
+  }
+  std::sort(readers.begin(), readers.end());
+  readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  return readers;
 }
 
 std::vector<int> stages_reading(const Graph& graph, const std::vector<int>& stage_of, TensorId id) {

@@ -7,6 +7,7 @@
 
 #include <agpcs/plan.h>
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,10 @@ std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_
 /// Returns the operators of `stage` as runs of consecutive operators.
 std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<int>& stage_of,
                                           int stage);
+
+/// Returns the operators of `ops` that read a parameter or a view of it (`storage_of`), ascending,
+/// each once. `ops`: those of a stage, ascending.
+std::vector<OpId> readers_of(const Graph& graph, TensorId parameter, std::span<const OpId> ops);
 
 /// Returns the stages whose operators read a tensor, ascending.
 std::vector<int> stages_reading(const Graph& graph, const std::vector<int>& stage_of, TensorId id);

@@ -33,7 +33,7 @@ std::vector<MemoryStep> ProgramMemory::steps(const StageMemory& m) const {
   for (const Slot& slot : slots_) {
     MemoryUse use = use_during(slot, m);
     const std::int64_t during = use.total();
-    use.workspace = 0;
+    use.workspace = slot.id.opcode == Opcode::kUpdate ? 0 : m.ahead;
     if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
     if (goes_back(slot.id.opcode)) use.activations -= m.in_flight;
     if (slot.id.opcode == Opcode::kBackwardInput) use.activations += m.put_off;

@@ -42,7 +42,9 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
       inputs_.push_back(tensors_[at(inputs[i])].root);
       if (tensor.kind != TensorKind::kActivation) residents_.push_back(inputs[i]);
       if (tensor.needs_gradient && passes_gradient(graph.op(op), i)) {
-        gradients_.push_back({inputs[i], tensor.kind == TensorKind::kParameter});
+        gradients_.push_back({inputs[i], holder_of(inputs[i]),
+                              tensor.kind == TensorKind::kParameter,
+                              put_off_input(graph, op) == static_cast<int>(i), view_made_by(op)});
       }
     }
     for (const TensorId id : graph.op(op).outputs) {
@@ -56,6 +58,22 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
   }
 }
 
+TensorId StageMemoryModel::holder_of(TensorId id) const {
+  const TensorId root = tensors_[at(id)].root;
+  if (graph_.tensor(root).kind != TensorKind::kParameter) return root;
+  TensorId holder = id;
+  for (; id != root; id = graph_.op(graph_.tensor(id).producer).inputs[0]) holder = id;
+  return holder;
+}
+
+/// Returns the first of the views of a parameter from which `op` makes one; kNone: it makes none.
+TensorId StageMemoryModel::view_made_by(OpId op) const {
+  const TensorId made = graph_.op(op).outputs[0];
+  if (made == kNone) return kNone;
+  const TensorId root = tensors_[at(made)].root;
+  return graph_.tensor(root).kind == TensorKind::kParameter ? holder_of(made) : kNone;
+}
+
 StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) {
   parts_ = &parts;
   sizes_ = &sizes_for(samples);
@@ -66,13 +84,16 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   find_kept();
   memory_.forward_peak = forward_peak();
   memory_.in_flight = held_bytes();
-  if (parts.parts_backward) find_put_off();
-  (parts.parts_backward ? memory_.input_peak : memory_.backward_peak) =
-      backward_peak(memory_.in_flight);
+  if (parts.parts_backward) {
+    find_put_off();
+    memory_.weight_peak = weight_peak();
+    memory_.input_peak = backward_peak(memory_.in_flight);
+  } else {
+    memory_.backward_peak = backward_peak(memory_.in_flight);
+  }
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
-  memory_.backward_peak += parts_->unsummed.filling;
   forget();
   return memory_;
 }
@@ -114,8 +135,8 @@ void StageMemoryModel::count_resident() {
   for (const OpId op : parts_->ops) {
     for_each(op, &OfOp::residents, residents_, [&](TensorId id) { tensors_[at(id)].seen = false; });
   }
-  memory_.gradients = parts_->gradients + parts_->unsummed.summing;
-  memory_.parameters += parts_->gathered;
+  memory_.gradients = parts_->gradients + parts_->held.summing;
+  memory_.ahead = parts_->held.ahead;
 }
 
 void StageMemoryModel::count_resident(TensorId id) {
@@ -217,30 +238,63 @@ std::int64_t StageMemoryModel::held_bytes() const {
 }
 
 /// Finds what weight passes need that an input pass must not free: the other factor of each product
-/// and the gradient of what that makes.
+/// and the gradient of what that makes. A weight pass goes back through the products, and frees
+/// these. The gradient of a weight goes into its bucket at once or, where a parameter has several
+/// products, when those of all are made and summed.
 void StageMemoryModel::find_put_off() {
-  std::int64_t most = 0;  // bytes of a weight's gradient, which goes into its bucket at once
   for (const OpId op : parts_->ops) {
-    const int weight = put_off_input(graph_, op);
-    if (weight == kNone) continue;
-    const Op& of = graph_.op(op);
-    most = std::max(most, bytes(of.inputs[at(weight)]));
-    const TensorId factor = tensors_[at(of.inputs[0])].root,
-                   made = tensors_[at(of.outputs[0])].root;
-    if (graph_.tensor(factor).kind == TensorKind::kActivation &&
-        !std::exchange(tensors_[at(factor)].put_off, true)) {
-      memory_.put_off += bytes(factor);
-      put_off_.push_back(factor);
-    }
-    if (!std::exchange(tensors_[at(made)].gradient_put_off, true)) {
-      memory_.put_off += bytes(made);
-      put_off_.push_back(made);
-    }
+    for_each(op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+      if (!to.in_weight_pass) return;
+      const TensorId parameter = tensors_[at(to.id)].root,
+                     factor = tensors_[at(graph_.op(op).inputs[0])].root,
+                     made = tensors_[at(graph_.op(op).outputs[0])].root;
+      const bool alone = needs_first(parameter, op);
+      OfOp& last_made = ops_[at(tensors_[at(parameter)].first_product)];
+      last_made.freed += bytes(to.id);
+      if (alone) {
+        put_off_.push_back(parameter);
+      } else {
+        last_made.passing = bytes(to.id);
+      }
+      if (graph_.tensor(factor).kind == TensorKind::kActivation && needs_first(factor, op)) {
+        put_off(factor, op);
+      }
+      tensors_[at(made)].gradient_put_off = true;
+      put_off(made, op);
+    });
   }
-  memory_.weight_peak = memory_.put_off + most;
+}
+
+/// Returns whether no operator before `op` needs `root` in its weight pass, and notes that `op`
+/// does.
+bool StageMemoryModel::needs_first(TensorId root, OpId op) {
+  OpId& first = tensors_[at(root)].first_product;
+  if (first != kNone) return false;
+  first = op;
+  return true;
+}
+
+/// Notes that what has the size of `root` is held until the weight pass of `op`.
+void StageMemoryModel::put_off(TensorId root, OpId op) {
+  memory_.put_off += bytes(root);
+  ops_[at(op)].freed += bytes(root);
+  put_off_.push_back(root);
+}
+
+std::int64_t StageMemoryModel::weight_peak() {
+  std::int64_t live = memory_.put_off, peak = live;
+  for (auto op = parts_->ops.rbegin(); op != parts_->ops.rend(); ++op) {
+    for_each(*op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+      if (to.in_weight_pass) live += bytes(to.id);
+    });
+    peak = std::max(peak, live + std::exchange(ops_[at(*op)].passing, 0));
+    live -= take_freed(*op);
+  }
+  return peak;
 }
 
 std::int64_t StageMemoryModel::forward_peak() {
+  HeldWalk held(parts_->held.at_forward, parts_->held.forward);
   std::int64_t live = 0, peak = 0;
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper != kNone) live += bytes(id);
@@ -255,10 +309,17 @@ std::int64_t StageMemoryModel::forward_peak() {
         ops_[at(tensor.last_reader)].freed += bytes(id);
       }
     });
-    peak = std::max(peak, live);
+    peak = std::max(peak, live + held.begin(op));
     live -= take_freed(op);
+    held.end(op);
   }
-  return std::max(peak, live);
+  return std::max(peak, live + held.held());
+}
+
+/// Returns whether the weight pass makes a gradient: that of a product's weight, or that of what a
+/// view is made of, where all that read the view are such products.
+bool StageMemoryModel::is_put_off(const Gradient& to) const {
+  return to.in_weight_pass || (to.of_view != kNone && !tensors_[at(to.of_view)].has_gradient);
 }
 
 /// Adds the gradients that the backward pass of `op` makes for activations to `live`. Returns the
@@ -266,16 +327,16 @@ std::int64_t StageMemoryModel::forward_peak() {
 std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
   std::int64_t passing = 0;
   for_each(op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+    if (parts_->parts_backward && is_put_off(to)) return;
     if (to.of_parameter) {
       passing += bytes(to.id);
       return;
     }
-    const TensorId root = tensors_[at(to.id)].root;
-    OfTensor& tensor = tensors_[at(root)];
+    OfTensor& tensor = tensors_[at(to.holder)];
     if (tensor.sent || tensor.has_gradient) return;
     tensor.has_gradient = true;
     tensor.gradient = bytes(to.id);
-    with_gradient_.push_back(root);
+    with_gradient_.push_back(to.holder);
     live += tensor.gradient;
   });
   return passing;
@@ -315,21 +376,23 @@ std::int64_t StageMemoryModel::repeat(std::size_t first, std::size_t end, std::i
   return peak;
 }
 
-std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
+std::int64_t StageMemoryModel::backward_peak(std::int64_t kept) {
+  HeldWalk held(parts_->held.at_backward, parts_->held.backward);
   for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
   for (const TensorId id : kept_) {
     const OfTensor& tensor = tensors_[at(id)];
-    if (!tensor.sent && !tensor.put_off) ops_[at(tensor.first_keeper)].freed += bytes(id);
+    if (!tensor.sent && tensor.first_product == kNone)
+      ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
-  std::int64_t live = held, peak = held;
+  std::int64_t live = kept, peak = kept + held.held();
   const auto repeated = [&](std::size_t first, std::size_t end) {
-    peak = std::max(peak, repeat(first, end, live));
+    const std::int64_t beside = held.begin(parts_->ops[end - 1]);
+    peak = std::max(peak, repeat(first, end, live) + beside);
   };
   walk_back(parts_->ops.size(), parts_->segment_ends, repeated, [&](std::size_t i) {
     const OpId op = parts_->ops[i];
     const std::int64_t passing = make_gradients(op, live);
-    const bool later = parts_->parts_backward && put_off_input(graph_, op) != kNone;
-    peak = std::max(peak, live + (later ? 0 : passing));
+    peak = std::max(peak, live + passing + held.begin(op));
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OfTensor& tensor = tensors_[at(id)];
       if (tensor.sent && tensor.gradient_put_off) live += bytes(id);  // longer than its message
@@ -337,6 +400,7 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
       if (freed) live -= tensor.gradient;
     });
     live -= take_freed(op);
+    held.end(op);
   });
   return peak;
 }
@@ -357,7 +421,8 @@ void StageMemoryModel::forget() {
              [&](TensorId id) { forget_reader(tensors_[at(id)].root); });
   }
   for (const TensorId id : put_off_) {
-    tensors_[at(id)].put_off = tensors_[at(id)].gradient_put_off = false;
+    tensors_[at(id)].first_product = kNone;
+    tensors_[at(id)].gradient_put_off = false;
   }
   put_off_.clear();
   kept_.clear();
@@ -421,7 +486,8 @@ FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
     const auto id = ids.find(member.parameter);
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
     const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
-    filled.add(readers.back(), readers.front(), member.elements * width, member.elements * rounded);
+    filled.add(readers_of(graph, id->second, parts.ops).back(), readers.back(), readers.front(),
+               member.elements * width, member.elements * rounded);
   }
   if (bucket.divides_parameters()) filled.gather(parts.ops, parts.segment_ends);
   return filled;
@@ -455,9 +521,8 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
       parts.gradients += travelling_bytes(plan.training, bucket);
     }
   }
-  parts.unsummed = unsummed_gradients(filled);
   parts.uses = backward_uses(filled);
-  parts.gathered = gathered_bytes(filled, parts.uses);
+  parts.held = held_in_passes(filled, parts.uses);
   for (BucketUse& use : parts.uses) use.bucket = indices[static_cast<std::size_t>(use.bucket)];
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;

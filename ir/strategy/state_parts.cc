@@ -126,7 +126,8 @@ std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const st
   return parts;
 }
 
-void FilledBucket::add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded) {
+void FilledBucket::add(OpId reads, OpId begun, OpId made, std::int64_t own, std::int64_t rounded) {
+  read = std::max(read, reads);
   bytes += own;
   rounded_bytes += rounded;
   first = first == kNone ? begun : std::max(first, begun);
@@ -145,7 +146,7 @@ OpId needed_before(OpId reader, std::span<const OpId> ops,
 
 void FilledBucket::gather(std::span<const OpId> ops, std::span<const std::size_t> segment_ends) {
   gathered = true;
-  if (first != kNone) needed = needed_before(first, ops, segment_ends);
+  if (read != kNone) needed = needed_before(read, ops, segment_ends);
 }
 
 std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets) {
@@ -166,49 +167,66 @@ std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets) {
   return uses;
 }
 
-std::int64_t gathered_bytes(std::span<const FilledBucket> buckets,
-                            std::span<const BucketUse> uses) {
-  if (uses.empty()) return 0;
+namespace {
+
+/// Sorts changes in the order of a pass, and joins those of one operator.
+void put_in_order(std::vector<HeldChange>& changes, bool forward) {
+  std::sort(changes.begin(), changes.end(), [&](const HeldChange& a, const HeldChange& b) {
+    return forward ? a.op < b.op : a.op > b.op;
+  });
+  std::erase_if(changes, [](const HeldChange& change) { return change.op == kNone; });
+  std::size_t joined = 0;
+  for (std::size_t i = 1; i < changes.size(); ++i) {
+    if (changes[i].op != changes[joined].op) {
+      changes[++joined] = changes[i];
+      continue;
+    }
+    changes[joined].before += changes[i].before;
+    changes[joined].after += changes[i].after;
+  }
+  if (!changes.empty()) changes.resize(joined + 1);
+}
+
+void add_gathered(std::span<const FilledBucket> buckets, std::span<const BucketUse> uses,
+                  HeldInPasses& held) {
   std::vector<const FilledBucket*> forward, backward;
   for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
     if (b->gathered) forward.push_back(&*b);
   }
-  for (const BucketUse& use : uses)
+  for (const BucketUse& use : uses) {
     backward.push_back(&buckets[static_cast<std::size_t>(use.bucket)]);
-  const std::int64_t next_pass = std::max(forward.front()->bytes, backward.front()->bytes);
-  std::int64_t most = 0;
+  }
+  held.at_forward = forward.front()->bytes;
+  held.at_backward = backward.front()->bytes;
+  held.ahead = std::max(held.at_forward, held.at_backward);
   for (std::size_t now = 0; now < uses.size(); ++now) {
     const bool last = now + 1 == uses.size();
-    std::int64_t before = last ? next_pass : forward[now + 1]->bytes;
-    std::int64_t back = last ? next_pass : backward[now + 1]->bytes;
-    for (std::size_t i = 0; i <= now; ++i) {
-      if (forward[i]->first >= forward[now]->last) before += forward[i]->bytes;
-      if (backward[i]->last <= backward[now]->needed) back += backward[i]->bytes;
-    }
-    most = std::max({most, before, back});
+    const FilledBucket &read = *forward[now], &filled = *backward[now];
+    held.forward.push_back({read.last, last ? held.ahead : forward[now + 1]->bytes, 0});
+    held.forward.push_back({read.read, 0, -read.bytes});
+    held.backward.push_back({filled.needed, last ? held.ahead : backward[now + 1]->bytes, 0});
+    held.backward.push_back({filled.last, 0, -filled.bytes});
   }
-  return most;
 }
 
-UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets) {
-  UnsummedGradients most;
-  std::vector<OpId> full;  // by bucket: the operator after which it and all before it are full
+}  // namespace
+
+HeldInPasses held_in_passes(std::span<const FilledBucket> buckets,
+                            std::span<const BucketUse> uses) {
+  HeldInPasses held;
+  OpId full = kNone;  // the operator after which a bucket and all before it are full
   for (const FilledBucket& bucket : buckets) {
-    most.summing = std::max(most.summing, bucket.bytes + bucket.rounded_bytes);
-    full.push_back(full.empty() ? bucket.last : std::min(full.back(), bucket.last));
+    held.summing = std::max(held.summing, bucket.bytes + bucket.rounded_bytes);
+    full = full == kNone ? bucket.last : std::min(full, bucket.last);
+    // While `last` makes gradients that nobody else begins, these do not wait yet.
+    held.backward.push_back({bucket.first, bucket.bytes - bucket.last_bytes, 0});
+    held.backward.push_back({bucket.last, 0, bucket.last_bytes});
+    held.backward.push_back({full, 0, -bucket.bytes});
   }
-  const auto waiting_at = [&](OpId now) {
-    std::int64_t waiting = 0;
-    for (std::size_t i = 0; i < buckets.size(); ++i) {
-      if (buckets[i].first < now || full[i] > now) continue;
-      waiting += buckets[i].bytes - (buckets[i].last > now ? 0 : buckets[i].last_bytes);
-    }
-    return waiting;
-  };
-  for (std::size_t i = 0; i < buckets.size(); ++i) {
-    most.filling = std::max({most.filling, waiting_at(buckets[i].first), waiting_at(full[i])});
-  }
-  return most;
+  if (!uses.empty()) add_gathered(buckets, uses, held);
+  put_in_order(held.forward, true);
+  put_in_order(held.backward, false);
+  return held;
 }
 
 }  // namespace agpcs

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -77,13 +78,14 @@ struct FilledBucket {
   /// The operators that begin its first gradient and complete its last one.
   OpId first = kNone, last = kNone;
   std::int64_t last_bytes = 0;  ///< of those that `last` makes alone
+  OpId read = kNone;            ///< the last operator that reads its parameters, or views of them
   bool gathered = false;        ///< its parameters are divided, too
-  /// The operator before which a backward pass needs these: `first`, or the last of its segment if
+  /// The operator before which a backward pass needs these: `read`, or the last of its segment if
   /// that is computed again.
   OpId needed = kNone;
   /// Adds a gradient that operator `begun` begins, and operator `made` completes: the last and the
-  /// first that read its parameter.
-  void add(OpId begun, OpId made, std::int64_t own, std::int64_t rounded);
+  /// first that read its parameter itself. Operator `reads` is the last that reads it or a view.
+  void add(OpId reads, OpId begun, OpId made, std::int64_t own, std::int64_t rounded);
   /// Says that its parameters are divided, too, in a stage of `ops` whose recomputed segments end
   /// at `segment_ends`. Needs: all gradients have been added.
   void gather(std::span<const OpId> ops, std::span<const std::size_t> segment_ends);
@@ -104,19 +106,50 @@ struct BucketUse {
 /// same buckets, the last first. Cost: O(buckets x uses).
 std::vector<BucketUse> backward_uses(std::span<const FilledBucket> buckets);
 
-/// Returns the most bytes of gathered parameters that a replica holds: those that operators still
-/// read, and one bucket ahead. Cost: O(uses^2).
-std::int64_t gathered_bytes(std::span<const FilledBucket> buckets, std::span<const BucketUse> uses);
-
-/// What a replica holds of the gradients of one micro-batch that are not summed yet.
-struct UnsummedGradients {
-  std::int64_t summing = 0;  ///< the largest bucket, and as it travels: at all times
-  std::int64_t filling = 0;  ///< the most that wait in backward passes until their bucket is full,
-                             ///< while an operator makes others
+/// Bytes that come before a pass computes an operator, and those that come when it has.
+struct HeldChange {
+  OpId op = kNone;
+  std::int64_t before = 0, after = 0;
 };
-/// Returns that for a stage that divides gradients. A pass fills one bucket while the one before it
-/// is summed, and goes on only then; where parameters of several buckets alternate in the graph,
-/// several fill up at a time. Cost: O(buckets^2).
-UnsummedGradients unsummed_gradients(std::span<const FilledBucket> buckets);
+
+/// What a replica holds in its passes of gradients that are not summed yet, and of parameters that
+/// it has gathered.
+struct HeldInPasses {
+  std::int64_t summing = 0;  ///< the largest bucket, and as it travels: at all times
+  std::int64_t ahead = 0;    ///< gathered for the next pass, between two passes
+  std::int64_t at_forward = 0, at_backward = 0;  ///< gathered when a pass begins
+  std::vector<HeldChange> forward, backward;     ///< in the order of the pass, each operator once
+};
+/// Returns that for a stage that divides gradients. `uses`: its `backward_uses`. A pass fills one
+/// bucket while the one before it is summed, and goes on only then; where parameters of several
+/// buckets alternate in the graph, several fill up at a time. Of gathered parameters it holds those
+/// that operators still read, and one bucket ahead. Cost: O(buckets log buckets).
+HeldInPasses held_in_passes(std::span<const FilledBucket> buckets, std::span<const BucketUse> uses);
+
+/// Walks through the changes of a pass with its operators.
+class HeldWalk {
+ public:
+  HeldWalk(std::int64_t held, std::span<const HeldChange> changes)
+      : held_(held), changes_(changes) {}
+  /// Returns what is held while the pass computes `op`. Needs: no change before it is left.
+  std::int64_t begin(OpId op) {
+    if (is_at(op)) held_ += std::exchange(before_, true) ? 0 : changes_.front().before;
+    return held_;
+  }
+  void end(OpId op) {
+    if (!is_at(op)) return;
+    held_ += changes_.front().after;
+    changes_ = changes_.subspan(1);
+    before_ = false;
+  }
+  std::int64_t held() const { return held_; }
+
+ private:
+  bool is_at(OpId op) const { return !changes_.empty() && changes_.front().op == op; }
+
+  std::int64_t held_;
+  std::span<const HeldChange> changes_;
+  bool before_ = false;  // the first change's `before` is counted
+};
 
 }  // namespace agpcs

@@ -91,7 +91,7 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
     for (const StageInfo::Group& group :
          stages_.filled(info(stage), problem_.options.bucket_bytes)) {
       filled_.emplace_back();
-      for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+      for (std::int64_t i = 0; i < group.tensors; ++i) fill(stage, info(stage).parameters[next++]);
       if (gathers) gather();
     }
   }
@@ -99,23 +99,21 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
     if (bucket.stage != stage || bucket.is_shared()) continue;
     if (own && bucket.state < StateLevel::kGradients) continue;
     filled_.emplace_back();
-    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+    for (const TensorId id : bucket.parameters) fill(stage, stages_.parameter(id));
     if (own ? bucket.state == StateLevel::kParameters : gathers) gather();
   }
-  unsummed.gradients = unsummed_gradients(filled_);
   for (const FilledBucket& bucket : filled_) {
     unsummed.rounded_bytes += bucket.rounded_bytes;
     if (gathers) unsummed.needed.push_back(bucket.needed);
   }
-  if (!gathers) return unsummed;
-  unsummed.uses = backward_uses(filled_);
-  unsummed.gathered_bytes = gathered_bytes(filled_, unsummed.uses);
+  if (gathers) unsummed.uses = backward_uses(filled_);
+  unsummed.held = held_in_passes(filled_, unsummed.uses);
   return unsummed;
 }
 
-void StepReplicas::fill(const StageInfo::Parameter& parameter) {
-  filled_.back().add(parameter.last, parameter.first, parameter.gradient.held_bytes,
-                     parameter.gradient.rounded_bytes);
+void StepReplicas::fill(int stage, const StageInfo::Parameter& parameter) {
+  filled_.back().add(stages_.read_in(info(stage), parameter), parameter.last, parameter.first,
+                     parameter.gradient.held_bytes, parameter.gradient.rounded_bytes);
 }
 
 /// Finds which of `buckets` passes need where.
@@ -172,20 +170,27 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
   find_uses(buckets);
 }
 
+StageMemory StepReplicas::memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
+                                      const Recomputation& recompute) {
+  const bool parted = strategy_->schedule == Schedule::kZeroBubble;
+  const auto of = [&](const HeldInPasses* held) {
+    return stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
+                          strategy_->micro_batches, held);
+  };
+  if (unsummed.held.summing == 0) return of(nullptr);
+  const auto [known, added] = unsummed.memory.try_emplace(samples);
+  if (added) known->second = of(&unsummed.held);
+  return known->second;
+}
+
 /// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
 std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
                                 std::int64_t elsewhere) {
-  const bool parted = strategy_->schedule == Schedule::kZeroBubble;
-  StageMemory memory = stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
-                                      strategy_->micro_batches);
-  const bool gathers = divided_by(spec(stage), problem_.training) == StateLevel::kParameters;
-  const Unsummed& unsummed = gathers && recompute != spec(stage).recompute
-                                 ? other_ = this->unsummed(stage, recompute)
-                                 : unsummed_[at(stage)];
+  const bool other = recompute != spec(stage).recompute;
+  Unsummed& unsummed = other ? other_ = this->unsummed(stage, recompute) : unsummed_[at(stage)];
+  StageMemory memory = memory_with(unsummed, stage, samples, recompute);
   memory.optimizer -= elsewhere;  // with the sums of gradients, and parameters
-  memory.parameters += unsummed.gathered_bytes;
-  memory.gradients += unsummed.gradients.summing - unsummed.rounded_bytes;
-  memory.backward_peak += unsummed.gradients.filling;
+  memory.gradients += unsummed.held.summing - unsummed.rounded_bytes;
   return (*programs_)[at(stage)].peak_bytes(memory);
 }
 

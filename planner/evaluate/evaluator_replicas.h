@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace agpcs {
@@ -65,10 +66,10 @@ class StepReplicas {
   /// What a replica of a stage holds of gradients and parameters that are divided, but for what it
   /// owns.
   struct Unsummed {
-    UnsummedGradients gradients;
+    HeldInPasses held;
     std::int64_t rounded_bytes = 0;  // of the buckets, if each were rounded in memory of its own
+    std::map<std::int64_t, StageMemory> memory;  // by samples, with what is held
     // Where parameters are divided, too: by bucket of these, what backward passes need it for.
-    std::int64_t gathered_bytes = 0;
     std::vector<OpId> needed;
     std::vector<BucketUse> uses;
   };
@@ -79,7 +80,9 @@ class StepReplicas {
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
   EqualReplicas& equals_of(int stage, std::size_t replica);
   Unsummed unsummed(int stage, const Recomputation& recompute);
-  void fill(const StageInfo::Parameter& parameter);
+  void fill(int stage, const StageInfo::Parameter& parameter);
+  StageMemory memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
+                          const Recomputation& recompute);
   void find_uses(std::vector<StepBucket>& buckets);
   void divide(int stage);
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,

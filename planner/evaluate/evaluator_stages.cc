@@ -71,6 +71,8 @@ StageTable::StageTable(const Problem& problem)
       parameter_of_(problem.graph.tensors.size(), -1),
       first_read_(problem.graph.ops.size() + 1),
       times_(problem) {
+  std::vector<OpId> ops(problem.graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& tensor = problem.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
@@ -78,6 +80,7 @@ StageTable::StageTable(const Problem& problem)
     parameter.id = id;
     parameter.last = tensor.consumers.back();
     parameter.first = tensor.consumers.front();
+    parameter.read = readers_of(problem.graph, id, ops).back();
     parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
     if (tensor.consumers.size() > 1) tied_.push_back(parameter_of_[at(id)]);
@@ -187,6 +190,12 @@ StageInfo* StageTable::intern(StageParts parts) {
   remembered_ += stage->parts.ops.size() * sizeof(OpId) +
                  stage->parameters.size() * sizeof(StageInfo::Parameter);
   return stages_.emplace(hash, std::move(stage))->second.get();
+}
+
+OpId StageTable::read_in(const StageInfo& stage, const StageInfo::Parameter& parameter) const {
+  const std::vector<OpId>& ops = stage.parts.ops;
+  if (std::binary_search(ops.begin(), ops.end(), parameter.read)) return parameter.read;
+  return readers_of(problem_.graph, parameter.id, ops).back();
 }
 
 /// Adds the parameters, the first completed gradient first, as `group_gradients` orders them.
@@ -451,15 +460,25 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
 }
 
 StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
-                               std::int64_t micro_batches) {
-  const auto [known, added] = stage.memory.try_emplace(replica);
-  if (added) {
+                               std::int64_t micro_batches, const HeldInPasses* held) {
+  const auto of_parts = [&] {
     stage.parts.segment_ends = segment_ends(stage, replica.recompute);
     stage.parts.parts_backward = replica.parted;
-    known->second = memory_model_.of(stage.parts, replica.samples);
-    remembered_ += sizeof(StageMemory);
+    return memory_model_.of(stage.parts, replica.samples);
+  };
+  StageMemory memory;
+  if (held != nullptr) {
+    stage.parts.held = *held;
+    memory = of_parts();
+    stage.parts.held = {};
+  } else {
+    const auto [known, added] = stage.memory.try_emplace(replica);
+    if (added) {
+      known->second = of_parts();
+      remembered_ += sizeof(StageMemory);
+    }
+    memory = known->second;
   }
-  StageMemory memory = known->second;
   memory.inputs *= micro_batches;
   memory.gradients = stage.held_bytes + stage.shared_rounded_bytes +
                      (spec.devices.size() > 1 ? stage.rounded_bytes : 0);

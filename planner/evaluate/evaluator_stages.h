@@ -55,12 +55,12 @@ using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
 
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< all but gradients, micro_batches, parts_backward and segment_ends
+  StageParts parts;  ///< all but gradients, held, micro_batches, parts_backward and segment_ends
   struct Parameter {
     TensorId id = kNone;
     /// The operators that read it last and first: the backward of the one begins the gradient, that
-    /// of the other completes it.
-    OpId last = kNone, first = kNone;
+    /// of the other completes it. `read` is the last of the graph that reads it or a view of it.
+    OpId last = kNone, first = kNone, read = kNone;
     GradientSize gradient;
   };
   std::vector<Parameter> parameters;  ///< trained ones of it alone, as backward completes them
@@ -145,13 +145,17 @@ class StageTable {
   const StageInfo::Parameter& parameter(TensorId id) const {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
+  /// Returns the last operator of a stage that reads a parameter of it alone, or a view of that:
+  /// readers of a view may be in other stages.
+  OpId read_in(const StageInfo& stage, const StageInfo::Parameter& parameter) const;
   const StageSeconds& seconds(StageInfo& stage, const ReplicaKey& replica);
   const StageNeeds& needs(StageInfo& stage, const ReplicaKey& replica);
   /// Returns where segments of a stage that recomputes so end.
   const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
-  /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
+  /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch, and
+  /// holds `held` in its passes, unless that is nullptr. It remembers the others.
   StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
-                     std::int64_t micro_batches);
+                     std::int64_t micro_batches, const HeldInPasses* held);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.

@@ -136,14 +136,71 @@ void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
   }
 }
 
-void join_views(const Graph& graph, OpSets& sets) {
+/// Returns the operators that read the outputs of an operator, ascending and each once; none if a
+/// gradient comes to one of these.
+std::vector<OpId> readers_without_gradient(const Graph& graph, const Op& op) {
+  std::vector<OpId> readers;
+  for (const TensorId output : op.outputs) {
+    if (output == kNone) continue;
+    const Tensor& tensor = graph.tensor(output);
+    if (tensor.needs_gradient) return {};
+    readers.insert(readers.end(), tensor.consumers.begin(), tensor.consumers.end());
+  }
+  std::sort(readers.begin(), readers.end());
+  readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  return readers;
+}
+
+/// Finds the operators that read inputs of the graph and constants alone, or what such operators
+/// make: every stage has what they read.
+std::vector<bool> ops_of_inputs(const Graph& graph) {
+  std::vector<bool> found(graph.ops.size());
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const std::vector<TensorId>& inputs = graph.op(id).inputs;
+    found[at(id)] = std::all_of(inputs.begin(), inputs.end(), [&](TensorId input) {
+      if (input == kNone) return true;
+      const Tensor& tensor = graph.tensor(input);
+      return tensor.producer != kNone
+                 ? found[at(tensor.producer)]
+                 : tensor.kind == TensorKind::kInput || tensor.kind == TensorKind::kConstant;
+    });
+  }
+  return found;
+}
+
+/// Returns the operator that makes the tensor of which a view is one, or kNone: a view of an input.
+OpId viewed_by(const Graph& graph, const Op& view) {
+  for (const TensorId input : view.inputs) {
+    if (input != kNone && graph.tensor(input).producer != kNone)
+      return graph.tensor(input).producer;
+  }
+  return kNone;
+}
+
+bool has_several_readers(const Graph& graph, OpId op) {
+  const std::vector<TensorId>& outputs = graph.op(op).outputs;
+  return std::any_of(outputs.begin(), outputs.end(), [&](TensorId output) {
+    return output != kNone && graph.tensor(output).consumers.size() > 1;
+  });
+}
+
+/// Joins operators that cost no cut anything with one neighbour. One that moves inputs about goes
+/// with its only reader. A view without gradient of a tensor that others read, too, goes with its
+/// first reader: that tensor then crosses a cut once for all of its views. Other views go with
+/// their producer.
+void join_views_and_preparations(const Graph& graph, OpSets& sets) {
+  const std::vector<bool> of_inputs = ops_of_inputs(graph);
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
     const Op& op = graph.op(id);
-    if (class_of(op) != OpClass::kView) continue;
-    for (const TensorId input : op.inputs) {
-      if (input == kNone || graph.tensor(input).producer == kNone) continue;
-      sets.join(graph.tensor(input).producer, id);
-      break;
+    const OpClass kind = class_of(op);
+    if (kind != OpClass::kView && kind != OpClass::kDataMovement) continue;
+    const std::vector<OpId> readers = readers_without_gradient(graph, op);
+    const OpId source = kind == OpClass::kView ? viewed_by(graph, op) : kNone;
+    const bool one_of_several = source != kNone && has_several_readers(graph, source);
+    if ((of_inputs[at(id)] && readers.size() == 1) || (one_of_several && !readers.empty())) {
+      sets.join(id, readers.front());
+    } else if (source != kNone) {
+      sets.join(source, id);
     }
   }
 }
@@ -327,7 +384,7 @@ BlockGraph make_blocks(const Graph& graph, std::int64_t samples, Precision preci
     join_of_one_name(
         graph, [&](OpId id) { return modules[at(id)]; }, sets);
   }
-  join_views(graph, sets);
+  join_views_and_preparations(graph, sets);
   CycleJoiner(successors_of_sets(graph, sets), sets).run();
   const BlockMaker maker(graph, samples, precision);
   BlockGraph blocks = maker.make(sets);

@@ -51,10 +51,12 @@ struct BlockOptions {
 /// cannot cross stages (`can_cross`), all users of a state, all operators of one origin
 /// (`Op::origin`), all of one module where cuts divide none, and then every cycle that remains.
 /// Users of a parameter may part, for several stages may hold it. It also joins what is not worth
-/// separating: a view (reshape, ...) with its producer, and neighbours on a chain whose joint
-/// weight is small (`BlockOptions`), provided that a cut next to the pair costs no more than the
-/// cut that goes away. So no cut worth making is lost. FLOPs and bytes are those for `samples`
-/// samples under `precision`.
+/// separating: a view (reshape, ...) with its producer, or if it has no gradient and its tensor has
+/// other readers with its first reader; one that moves about what inputs of the graph hold with its
+/// only reader, since every stage has inputs; and neighbours on a chain whose joint weight is small
+/// (`BlockOptions`), provided that a cut next to the pair costs no more than the cut that goes
+/// away. So no cut worth making is lost. FLOPs and bytes are those for `samples` samples under
+/// `precision`.
 ///
 /// If there are still many blocks (`BlockOptions::most_blocks`), it joins neighbours anywhere,
 /// those with the most bytes between them first. The topological order is divided into windows that

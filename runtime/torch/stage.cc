@@ -247,7 +247,7 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
     call.in[i] = constant != constants_.end() ? constant->second : values.at(op.inputs[i]);
   }
   Tensors outputs = step.kernel(call);
-  if (run.uses != nullptr) run.uses->take_out(outputs);
+  if (run.uses != nullptr) run.uses->take_out(step.op, outputs);
   if (asked && run.asked_device != nullptr) *run.asked_device = step.op;
   for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
     if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];

@@ -88,13 +88,23 @@ TEST(DividedParameters, GathersAndSumsComeInTheOrderInWhichPassesComeToThem) {
 TEST(DividedParameters, PassesHoldWhatTheyReadAndOneBucketAhead) {
   const auto bucket = [](std::int64_t bytes, OpId first, OpId last, OpId needed) {
     FilledBucket made;
-    made.add(first, last, bytes, 0);
+    made.add(first, first, last, bytes, 0);
+    made.last_bytes = bytes;  // no gradient waits
     made.gathered = true;
     made.needed = needed;
     return made;
   };
   const auto gathered = [](const std::vector<FilledBucket>& buckets) {
-    return gathered_bytes(buckets, backward_uses(buckets));
+    const HeldInPasses held = held_in_passes(buckets, backward_uses(buckets));
+    HeldWalk forward(held.at_forward, held.forward), backward(held.at_backward, held.backward);
+    std::int64_t most = 0;
+    for (OpId op = 1; op < 10; ++op) {
+      most = std::max({most, forward.begin(op), backward.begin(10 - op)});
+      forward.end(op);
+      backward.end(10 - op);
+    }
+    EXPECT_EQ(forward.held(), held.ahead);
+    return most;
   };
   EXPECT_EQ(gathered({bucket(1, 9, 8, 9), bucket(10, 7, 6, 7), bucket(4, 5, 5, 5)}), 10 + 4);
   // The end of a pass reads the first bucket, and the next pass begins with it.

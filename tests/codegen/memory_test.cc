@@ -76,9 +76,54 @@ TEST(PeakMemory, OfPartedBackwardPassesHoldsWhatWeightPassesNeed) {
   constexpr std::int64_t kStays = 768 + 768 + 512;
   EXPECT_EQ(steps[0].after, kStays + 512);              // a
   EXPECT_EQ(steps[1].after, kStays + 512 + 512 + 128);  // a, and the gradients of h and y
-  EXPECT_EQ(steps[2].during,
-            steps[1].after + 8 * 16 * 4);  // and that of w on its way to its bucket
+  // And the gradient of v on its way to its bucket: a is no longer there for that of w.
+  EXPECT_EQ(steps[2].during, steps[1].after + 16 * 4 * 4);
   EXPECT_EQ(steps[2].after, kStays);
+}
+
+/// Two products of a weight that is read transposed. Of n samples: what they make has 64n bytes,
+/// the weight 1024.
+Graph twice_transposed(const char* more) {
+  return graph_of(std::string(R"(
+      input x [n,16]
+      parameter w [16,16]
+      t = Transpose(w) [16,16] perm=1,0
+      h = MatMul(x, t) [n,16]
+      a = Relu(h) [n,16]
+      y = MatMul(a, t) [n,16]
+      )") + more + "outputs y\nloss l\n");
+}
+
+/// What the passes of the first micro-batch hold of it.
+std::vector<MemoryStep> steps_of_parted(const Graph& graph) {
+  const Plan plan =
+      plan_of(graph, two_hosts(), "micro-batches 2 zero-bubble\nstage a/0=4 : *\n", 8);
+  constexpr std::int64_t kStays = 1024 + 1024 + 512;  // the weight, its gradient, and x
+  std::vector<MemoryStep> steps = (*memory_over_step(plan, graph))[0];
+  steps.resize(3);
+  for (MemoryStep& step : steps) {
+    step.during -= kStays;
+    step.after -= kStays;
+  }
+  return steps;
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesCountsWeightsThatAreReadTransposedInWeightPasses) {
+  const std::vector<MemoryStep> steps = steps_of_parted(twice_transposed("l = ReduceSum(y) []\n"));
+  EXPECT_EQ(steps[0].after, 256);       // a
+  EXPECT_EQ(steps[1].during, 4 * 256);  // in Relu: a and its gradient, those of y and h
+  EXPECT_EQ(steps[1].after, 3 * 256);
+  // Two gradients of t and their sum, when of what was put off the gradient of h alone is left.
+  EXPECT_EQ(steps[2].during, 256 + 3 * 1024);
+  EXPECT_EQ(steps[2].after, 0);
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesCountsOtherReadersOfAViewInInputPasses) {
+  const std::vector<MemoryStep> steps = steps_of_parted(
+      twice_transposed("s = ReduceSum(t) []\nz = ReduceSum(y) []\nl = Add(s, z) []\n"));
+  // In Transpose: a, the gradients of y and h, that of t, and that of w.
+  EXPECT_EQ(steps[1].during, 3 * 256 + 2 * 1024);
+  EXPECT_EQ(steps[1].after, 3 * 256);
 }
 
 TEST(PeakMemory, LaterStagesHoldNoMoreMicroBatchesThanTheFirst) {
@@ -176,30 +221,44 @@ TEST(PeakMemory, OfDividedStateGradientsAndParametersIsThatOfZero) {
   EXPECT_EQ(state_of(" state=optimizer"), 4 * kParameters + 12 * kParameters / kDevices);
   constexpr std::int64_t kBucket = 2 * 16 * 16;  // the one that is summed
   EXPECT_EQ(state_of(" state=gradients"), 2 * kParameters + 14 * kParameters / kDevices + kBucket);
-  // And one whose parameters are read, and the next.
-  EXPECT_EQ(state_of(" state=parameters"), 16 * kParameters / kDevices + 3 * kBucket);
+  // What passes gather is counted where they do.
+  EXPECT_EQ(state_of(" state=parameters"), 16 * kParameters / kDevices + kBucket);
+}
+
+/// Returns the bytes that wait while a backward pass goes back through operators 10 to 1.
+std::vector<std::int64_t> waiting(const std::vector<FilledBucket>& buckets) {
+  const HeldInPasses held = held_in_passes(buckets, {});
+  HeldWalk walk(held.at_backward, held.backward);
+  std::vector<std::int64_t> bytes;
+  for (OpId op = 10; op > 0; --op) {
+    bytes.push_back(walk.begin(op));
+    walk.end(op);
+  }
+  EXPECT_EQ(walk.held(), 0);
+  return bytes;
 }
 
 /// A pass holds what it has made until a bucket is full, and that until it is summed.
 TEST(PeakMemory, OfDividedGradientsCountsWhatIsNotSummedYet) {
+  using ::testing::ElementsAre;
   const FilledBucket one = [] {  // two gradients, of 30 and 10 bytes
     FilledBucket bucket;
-    bucket.add(9, 9, 30, 15);
-    bucket.add(7, 7, 10, 5);
+    bucket.add(9, 9, 9, 30, 15);
+    bucket.add(7, 7, 7, 10, 5);
     return bucket;
   }();
   FilledBucket two;
-  two.add(5, 5, 8, 4);
-  const UnsummedGradients in_turn = unsummed_gradients(std::vector<FilledBucket>{one, two});
-  EXPECT_EQ(in_turn.summing, 60);
-  EXPECT_EQ(in_turn.filling, 30);  // while operator 7 makes the last 10
-  FilledBucket early;              // full before the first, and summed after it
-  early.add(8, 8, 100, 0);
-  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, early}).filling, 130);
+  two.add(5, 5, 5, 8, 4);
+  EXPECT_EQ(held_in_passes(std::vector<FilledBucket>{one, two}, {}).summing, 60);
+  // While operator 7 makes the last 10, these are not counted, and so are the 8 of operator 5.
+  EXPECT_THAT(waiting({one, two}), ElementsAre(0, 30, 30, 30, 0, 0, 0, 0, 0, 0));
+  FilledBucket early;  // full before the first, and summed after it
+  early.add(8, 8, 8, 100, 0);
+  EXPECT_THAT(waiting({one, early}), ElementsAre(0, 30, 30, 130, 0, 0, 0, 0, 0, 0));
   FilledBucket tied = two;  // operator 9 begins a gradient, which operator 4 completes
-  tied.add(9, 4, 20, 0);
-  EXPECT_EQ(unsummed_gradients(std::vector<FilledBucket>{one, tied}).filling, 30 + 28);
-  EXPECT_EQ(unsummed_gradients({}).summing, 0);
+  tied.add(9, 9, 4, 20, 0);
+  EXPECT_THAT(waiting({one, tied}), ElementsAre(0, 58, 58, 58, 28, 28, 28, 0, 0, 0));
+  EXPECT_EQ(held_in_passes({}, {}).summing, 0);
 }
 
 TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {

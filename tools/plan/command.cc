@@ -4,6 +4,7 @@
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
+#include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/plan_against.h"
@@ -18,6 +19,7 @@
 #include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/splits.h"
+#include "tools/plan/team/team.h"
 #include "tools/plan/upgrade.h"
 #include "tools/plan/views.h"
 
@@ -56,6 +58,7 @@ constexpr char kExamples[] =
     "equal.plan\n"
     "  agpcs-plan kinds V100\n"
     "  agpcs-plan splits llama.onnx --dim seq=2048\n"
+    "  agpcs-plan splits llama.onnx --dim seq=2048 --members 5:3 --precision bf16\n"
     "  agpcs-plan upgrade old.plan -o new.plan\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
@@ -78,6 +81,7 @@ struct Arguments {
   bool decisions_only = false, json = false, markdown = false;
   std::size_t top = 10;
   ExportOptions exports;
+  TeamOptions team;
 };
 
 /// Model and cluster of a plan, after it has been verified against them.
@@ -276,7 +280,12 @@ Status splits(const Arguments& a, Console console) {
   loss.by_shape = true;
   AGPCS_TRY(const TrainingModel model, read_training_model(a.model, choices, loss));
   if (!model.warnings.empty()) console.err << model.warnings << '\n';
-  console.out << splits_text(model.graph);
+  if (a.team.members.empty()) {
+    console.out << splits_text(model.graph);
+    return {};
+  }
+  AGPCS_TRY(const TeamAnswer answer, ask_team(model.graph, a.team));
+  console.out << (a.json ? team_json(model.graph, answer) : team_text(model.graph, answer));
   return {};
 }
 
@@ -286,6 +295,27 @@ CLI::App* add_splits(CLI::App& app, Arguments& a) {
   command->add_option("model", a.model, "an ONNX model")->required();
   command->add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
       ->allow_extra_args(false);
+  CLI::Option* members = command->add_option(
+      "--members", a.team.members,
+      "PARTS such as 5:3: how a team of so many members, with such parts, would divide the model");
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+  command->add_option("--samples", a.team.samples, "of a micro-batch (default: 1)")
+      ->check(count)
+      ->needs(members);
+  command->add_option("--micro-batches", a.team.micro_batches, "of a step (default: 1)")
+      ->check(count)
+      ->needs(members);
+  command->add_option("--precision", a.team.precision, help_of(kPrecisions) + " (default: fp32)")
+      ->needs(members);
+  command
+      ->add_option("--accelerator", a.team.accelerator,
+                   "of the catalog: the member with the greatest part (default: A100-SXM4-80GB)")
+      ->needs(members);
+  command
+      ->add_option("--network", a.team.network,
+                   "of the catalog: between the members (default: nvswitch-a100)")
+      ->needs(members);
+  command->add_flag("--json", a.json, "with --members: everything, as JSON")->needs(members);
   return command;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/parameters/parameter_uses.h"
 
+#include "ir/graph/op_table.h"
+#include "ir/strategy/plan_graph.h"
 #include "ir/strategy/state_parts.h"
 
 #include <algorithm>
@@ -23,9 +25,10 @@ void ParameterUses::find(const Graph& graph, const Plan& plan, int stage,
     for (const BucketMember& member : bucket.members) {
       const auto id = ids.find(member.parameter);
       if (id == ids.end()) continue;
-      for (const OpId reader : graph.tensor(id->second).consumers) {
+      for (const OpId reader : readers_of(graph, id->second, ops)) {
         first = std::min(first, reader);
         last = std::max(last, reader);
+        note_view(graph, id->second, reader, ops);
         // A later reader may have no gradient.
         std::vector<int>& there = backward_[needed_before(reader, ops, segment_ends)];
         if (there.empty() || there.back() != static_cast<int>(b)) {
@@ -41,6 +44,17 @@ void ParameterUses::find(const Graph& graph, const Plan& plan, int stage,
   if (!empty()) parameters.need_by([this](int bucket) { need(bucket); });
   // Several that one operator needs come in the order of gathers: forward the last one first.
   for (auto& [op, buckets] : forward_) std::reverse(buckets.begin(), buckets.end());
+}
+
+void ParameterUses::note_view(const Graph& graph, TensorId parameter, OpId op,
+                              const std::vector<OpId>& ops) {
+  const TensorId made = graph.op(op).outputs.front();
+  if (made == kNone || storage_of(graph, made) != parameter) return;
+  const std::vector<OpId>& readers = graph.tensor(made).consumers;
+  const bool read_here = std::all_of(readers.begin(), readers.end(), [&](OpId reader) {
+    return std::binary_search(ops.begin(), ops.end(), reader);
+  });
+  if (read_here) views_.insert(op);
 }
 
 void ParameterUses::need(const Buckets& buckets, OpId op) {
@@ -75,7 +89,8 @@ void ParameterUses::await_backward(OpId op, const Tensors& outputs) {
   }
 }
 
-void ParameterUses::take_out(Tensors& outputs) const {
+void ParameterUses::take_out(OpId op, Tensors& outputs) const {
+  if (views_.count(op) != 0) return;
   for (at::Tensor& output : outputs) {
     if (output.defined() && parameters_->is_freed_by_passes(output)) output = output.clone();
   }

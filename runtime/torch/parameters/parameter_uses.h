@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace agpcs {
@@ -39,14 +40,18 @@ class ParameterUses {
   /// Arranges that `begin_backward(op)` is called when `outputs`, which `op` has just made, get
   /// their gradient.
   void await_backward(OpId op, const Tensors& outputs);
-  /// Gives outputs that lie in a bucket's memory, as views of parameters do, memory of their own.
-  void take_out(Tensors& outputs) const;
+  /// Gives outputs of operator `op` that lie in a bucket's memory, as slices of parameters do,
+  /// memory of their own, but for those that the memory model has for views: who reads one reads
+  /// the bucket.
+  void take_out(OpId op, Tensors& outputs) const;
 
  private:
   using Buckets = std::unordered_map<OpId, std::vector<int>>;
+  void note_view(const Graph& graph, TensorId parameter, OpId op, const std::vector<OpId>& ops);
   void need(const Buckets& buckets, OpId op);
 
-  std::vector<int> buckets_;  // as the plan has them
+  std::vector<int> buckets_;        // as the plan has them
+  std::unordered_set<OpId> views_;  // operators whose output is a view, read in the stage alone
   StageParameters* parameters_ = nullptr;
   ParameterSource* source_ = nullptr;
   Buckets forward_, last_, backward_;  // by operator: reads them first, last; backward reads them

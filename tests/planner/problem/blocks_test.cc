@@ -50,6 +50,39 @@ TEST(Blocks, AViewStaysWithItsProducer) {
             "h v\ny\n");
 }
 
+TEST(Blocks, ViewsOfATensorThatIsComputedOnceGoWithTheirReaders) {
+  // As rotary tables, which every layer reads through a view of its own: the table crosses a cut
+  // once.
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "input t [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "table = Cos(t) [n,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "v1 = Reshape(table) [n,8]\n"
+                      "a = Mul(h, v1) [n,8]\n"
+                      "v2 = Reshape(table) [n,8]\n"
+                      "b = Mul(a, v2) [n,8]\n"
+                      "c = Add(b, v2) [n,8]\n"
+                      "l = ReduceMean(c) []\n"
+                      "outputs c\nloss l\n"),
+            "table\nh\nv1 a\nv2 b\nc\nl\n");
+}
+
+TEST(Blocks, WhatMovesInputsAboutGoesWithItsOnlyReader) {
+  // As the next tokens of a language model, which its loss alone reads.
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "input ids [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "after = Slice(ids) [n,7]\n"
+                      "labels = Pad(after) [n,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "y = Relu(h) [n,8]\n"
+                      "d = Sub(y, labels) [n,8]\n"
+                      "l = ReduceMean(d) []\n"
+                      "outputs y\nloss l\n"),
+            "h\ny\nafter labels d\nl\n");
+}
+
 TEST(Blocks, WhatCannotBeSplitBySamplesIsNotCut) {
   EXPECT_EQ(blocks_of("input x [n,8]\n"
                       "parameter w [8,8]\n"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/system/executor/split_run.h"
 
+#include "tests/system/executor/split_member.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
@@ -17,13 +19,6 @@ using Kind = Placement::Kind;
 at::Tensor random_like(const at::Tensor& x, std::uint64_t seed) {
   return at::randn(x.sizes(), at::detail::createCPUGenerator(seed), at::kDouble);
 }
-
-// The tensors of one member, or of the whole.
-struct Member {
-  UnitRange units;
-  Op op;
-  Tensors in, out;
-};
 
 Shape shape_of(const at::Tensor& x) {
   Shape shape;
@@ -44,16 +39,6 @@ Tensor tensor_of(std::string name, const at::Tensor& x, TensorKind kind) {
 bool is_constant(const at::Tensor& x) {
   const bool ints = x.scalar_type() == at::kLong || x.scalar_type() == at::kInt;
   return x.dim() <= 1 && (ints || x.numel() == 1);
-}
-
-Tensors run_kernel(const Op& op, const Tensors& in) {
-  const OpCall call{op, in, nullptr, {}};
-  Tensors out = find_kernel(op.domain, op.type)(call);
-  out.resize(op.outputs.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (op.outputs[i] == kNone) out[i] = at::Tensor();
-  }
-  return out;
 }
 
 void require_gradients(Tensors& in) {
@@ -122,7 +107,7 @@ void expect_same(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor joined(const Tensors& parts, const Placement& part, const at::Tensor& like,
-                  const OpSplit& split, const std::vector<Member>& members) {
+                  const OpSplit& split, const std::vector<SplitMember>& members) {
   at::Tensor whole = at::zeros(like.sizes(), parts[0].options().requires_grad(false));
   for (std::size_t m = 0; m < members.size(); ++m) {
     std::int64_t from = 0;
@@ -138,7 +123,7 @@ at::Tensor joined(const Tensors& parts, const Placement& part, const at::Tensor&
 
 // Returns the whole of what the members have.
 at::Tensor combined(const Tensors& tensors, const Placement& placement, const at::Tensor& like,
-                    const OpSplit& split, const std::vector<Member>& members) {
+                    const OpSplit& split, const std::vector<SplitMember>& members) {
   if (placement.kind == Kind::kPart) return joined(tensors, placement, like, split, members);
   if (placement.kind == Kind::kCopy) {
     for (const at::Tensor& other : tensors) expect_same(tensors[0], other);
@@ -161,121 +146,18 @@ at::Tensor combined(const Tensors& tensors, const Placement& placement, const at
   return result;
 }
 
-// The indices of one member: counted from its first unit, and whether each is its own.
-struct OwnIndices {
-  at::Tensor local, own;
-};
-
-OwnIndices own_indices(const at::Tensor& indices, const OpSplit& split, UnitRange range) {
-  at::Tensor i = indices.to(at::kLong);
-  i = at::where(i < 0, i + split.units, i) - range.begin;
-  return {i, at::logical_and(i >= 0, i < range.size())};
-}
-
-// Runs a look-up: rows of others are 0.
-Tensors run_look_up(const Op& op, Tensors in, const OpSplit& split, UnitRange range) {
-  const OwnIndices mine = own_indices(in[1], split, range);
-  in[1] = mine.local.masked_fill(mine.own.logical_not(), 0);
-  at::Tensor own = mine.own;
-  const at::Tensor found = run_kernel(op, in)[0];
-  if (op.type == "Gather") {
-    std::vector<std::int64_t> shape(static_cast<std::size_t>(found.dim()), 1);
-    const std::int64_t axis = op.int_attribute("axis", 0);
-    std::copy(own.sizes().begin(), own.sizes().end(),
-              shape.begin() + (axis < 0 ? axis + in[0].dim() : axis));
-    own = own.reshape(shape);
-  }
-  return {found.masked_fill(own.logical_not(), 0)};
-}
-
-Tensors run_one_hot(const Op& op, Tensors in, const OpSplit& split, UnitRange range) {
-  const OwnIndices mine = own_indices(in[0], split, range);
-  in[0] = mine.local.masked_fill(mine.own.logical_not(), range.size());  // no class of its own
-  return run_kernel(op, in);
-}
-
-// Labels of others count as ignored ones.
-Tensors run_negative_log(Op op, Tensors in, UnitRange range) {
-  const std::int64_t ignored = op.int_attribute("ignore_index", kIgnoredLabel);
-  const at::Tensor counts = in[1].ne(ignored);
-  const at::Tensor local = in[1].to(at::kLong) - range.begin;
-  const at::Tensor own = counts.logical_and(local >= 0).logical_and(local < range.size());
-  in[1] = local.masked_fill(own.logical_not(), kIgnoredLabel);
-  op.attributes["ignore_index"] = kIgnoredLabel;
-  return run_kernel(op, in);
-}
-
-Tensors run_member(const OpSplit& split, const Member& member) {
-  if (split.indices == kNone) return run_kernel(member.op, member.in);
-  const std::string& type = member.op.type;
-  if (type == "OneHot") return run_one_hot(member.op, member.in, split, member.units);
-  if (type == "NegativeLogLikelihoodLoss")
-    return run_negative_log(member.op, member.in, member.units);
-  return run_look_up(member.op, member.in, split, member.units);
-}
-
-// Computes what one operator over the members computes together: the loss of a vocabulary in parts.
-// Reduces the maximum of each row, then two sums.
-void run_cross_entropy(const OpSplit& split, std::vector<Member>& members) {
-  at::Tensor greatest, exponentials, of_label;
-  const at::Tensor& labels = members[0].in[1];
-  const Op& op = members[0].op;
-  const at::Tensor ignored =
-      labels.eq(op.int_attribute("ignore_index", kIgnoredLabel)).unsqueeze(1);
-  for (const Member& member : members) {
-    const at::Tensor own = at::amax(member.in[0].detach(), {1}, true);
-    greatest = greatest.defined() ? at::maximum(greatest, own) : own;
-  }
-  for (const Member& member : members) {
-    const at::Tensor& scores = member.in[0];
-    const OwnIndices mine = own_indices(labels.unsqueeze(1), split, member.units);
-    const at::Tensor own = mine.own.logical_and(ignored.logical_not());
-    const at::Tensor sum = at::exp(scores - greatest).sum(1, true);
-    const at::Tensor label = at::gather(scores, 1, mine.local.masked_fill(own.logical_not(), 0))
-                                 .masked_fill(own.logical_not(), 0);
-    exponentials = exponentials.defined() ? exponentials + sum : sum;
-    of_label = of_label.defined() ? of_label + label : label;
-  }
-  const at::Tensor log_sum = greatest + at::log(exponentials);
-  at::Tensor weight = ignored.logical_not().to(at::kDouble);
-  if (members[0].in.size() > 2) {
-    const at::Tensor class_of = labels.to(at::kLong).unsqueeze(1).masked_fill(ignored, 0);
-    weight = weight * at::take(members[0].in[2].detach(), class_of);
-  }
-  const at::Tensor losses = ((log_sum - of_label) * weight).squeeze(1);
-  const std::string reduction = op.string_attribute("reduction", "mean");
-  at::Tensor loss = reduction == "none" ? losses : losses.sum();
-  if (reduction == "mean") loss = loss / weight.sum();
-  for (Member& member : members) {
-    member.out = {loss};
-    if (member.op.outputs.size() > 1) member.out.push_back(member.in[0] - log_sum);
-  }
-}
-
-std::vector<Member> members_of(const SplitInputs& inputs, const OpSplit& split, int count) {
-  std::vector<Member> members(static_cast<std::size_t>(count));
+std::vector<SplitMember> members_of(const SplitInputs& inputs, const OpSplit& split, int count) {
+  std::vector<SplitMember> members(static_cast<std::size_t>(count));
   const std::vector<UnitRange> ranges = uneven_ranges(split.units, count);
   for (std::size_t m = 0; m < members.size(); ++m) {
-    Member& member = members[m];
+    SplitMember& member = members[m];
     member.units = ranges[m];
     member.op = member_op(inputs.op(), split, member.units.size());
     for (std::size_t i = 0; i < inputs.in.size(); ++i) {
       at::Tensor x = inputs.in[i];
       if (x.defined()) {
         x = placed(x, split.inputs[i], split, member.units, m, members.size());
-        const bool renumbered = std::any_of(
-            split.numbers.begin(), split.numbers.end(), [&](const MemberNumber& number) {
-              return number.attribute.empty() && number.input == static_cast<int>(i);
-            });
-        if (renumbered) {  // a depth may be of any type and is one number
-          const at::Tensor flat = x.to(at::kLong).reshape({-1}).contiguous();
-          const std::vector<std::int64_t> ints(flat.data_ptr<std::int64_t>(),
-                                               flat.data_ptr<std::int64_t>() + flat.numel());
-          x = at::tensor(member_ints(ints, split, static_cast<int>(i), member.units.size()),
-                         at::kLong)
-                  .to(x.scalar_type())
-                  .reshape(x.sizes());
-        }
+        x = renumbered(x, split, static_cast<int>(i), member.units.size());
       }
       member.in.push_back(x);
     }
@@ -285,7 +167,7 @@ std::vector<Member> members_of(const SplitInputs& inputs, const OpSplit& split, 
 }
 
 // Returns what a member has of the gradient of output `i`.
-at::Tensor seed_for(const OpSplit& split, const std::vector<Member>& members, std::size_t m,
+at::Tensor seed_for(const OpSplit& split, const std::vector<SplitMember>& members, std::size_t m,
                     std::size_t i, const at::Tensor& whole) {
   const Placement& output = split.outputs[i];
   const at::Tensor seed = seed_of(whole, i);
@@ -295,7 +177,7 @@ at::Tensor seed_for(const OpSplit& split, const std::vector<Member>& members, st
   return seed * (static_cast<double>(members[m].units.size()) / static_cast<double>(split.units));
 }
 
-Tensors combined_gradients(const OpSplit& split, const std::vector<Member>& members,
+Tensors combined_gradients(const OpSplit& split, const std::vector<SplitMember>& members,
                            const std::vector<Tensors>& gradients, const SplitInputs& inputs) {
   Tensors whole;
   for (std::size_t i = 0; i < inputs.in.size(); ++i) {
@@ -316,7 +198,7 @@ Tensors combined_gradients(const OpSplit& split, const std::vector<Member>& memb
 }
 
 // The backward pass of members that reduce while they compute is one, as their forward pass is.
-Tensors gradients_together(const OpSplit& split, const std::vector<Member>& members,
+Tensors gradients_together(const OpSplit& split, const std::vector<SplitMember>& members,
                            const Results& whole, const SplitInputs& inputs) {
   at::Tensor sum = (members[0].out[0] * seed_of(whole.outputs[0], 0)).sum();
   for (std::size_t m = 0; m < members.size() && members[0].out.size() > 1; ++m) {
@@ -324,7 +206,7 @@ Tensors gradients_together(const OpSplit& split, const std::vector<Member>& memb
   }
   sum.backward();
   std::vector<Tensors> gradients;
-  for (const Member& member : members) {
+  for (const SplitMember& member : members) {
     Tensors own(member.in.size());
     own[0] = member.in[0].grad();
     gradients.push_back(std::move(own));
@@ -398,16 +280,12 @@ bool has_dual(const OpSplit& split) {
 
 Results run_members(const SplitInputs& inputs, const OpSplit& split, int members,
                     const Results& whole) {
-  std::vector<Member> team = members_of(inputs, split, members);
+  std::vector<SplitMember> team = members_of(inputs, split, members);
   Results results;
-  if (split.inside.empty()) {
-    for (Member& member : team) member.out = run_member(split, member);
-  } else {
-    run_cross_entropy(split, team);
-  }
+  run_split_members(split, team);
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
     Tensors own;
-    for (const Member& member : team) own.push_back(member.out[i]);
+    for (const SplitMember& member : team) own.push_back(member.out[i]);
     results.outputs.push_back(
         own[0].defined() ? combined(detached(own), split.outputs[i], whole.outputs[i], split, team)
                          : at::Tensor());

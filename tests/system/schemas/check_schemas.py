@@ -113,6 +113,8 @@ class Outputs:
             self.run("agpcs-compile", MODEL, cluster, "-o", clips, "-q", "--refiner", "none")
             yield "agpcs_plan_json", clips.name, parse(self.run("agpcs-plan", "json", clips))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
+        yield "agpcs_plan_splits", MODEL, parse(
+            self.run("agpcs-plan", "splits", MODEL, "--members", "5:3", "--samples", "512", "--json"))
         for made in (plan, pipeline):
             yield "agpcs_plan_json", made.name, parse(
                 self.run("agpcs-plan", "json", made, "--model", MODEL, "--cluster", CLUSTER))

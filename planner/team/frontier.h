@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frontier of a team's dynamic program: between two operators, the tensors that operators
+// behind still read, and how each of them may lie.
+#pragma once
+
+#include "planner/team/space.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// How a tensor may lie: what it began in, and the forms that operators have read so far. Each such
+/// pair has a number, and the seconds of its cheapest tree.
+class TensorStates {
+ public:
+  explicit TensorStates(const TensorForms& forms) : forms_(&forms) {}
+  std::uint16_t number(int root, FormSet needed);
+  double seconds(std::uint16_t state) const { return states_[state].seconds; }
+  /// Returns the state after an operator has read `more`.
+  std::uint16_t after(std::uint16_t state, FormSet more);
+  /// Returns what a copy would take beyond what the state takes.
+  double seconds_to_copy(std::uint16_t state);
+
+ private:
+  struct State {
+    int root = 0;
+    FormSet needed = 0;
+    double seconds = 0, to_copy = -1;  // to_copy: -1 is not known yet
+    std::vector<std::pair<FormSet, std::uint16_t>> after;
+  };
+  const TensorForms* forms_;
+  std::vector<State> states_;
+  std::map<std::pair<int, FormSet>, std::uint16_t> numbers_;
+};
+
+/// An option of an operator, and where tensors begin that it is the first to read.
+struct FrontierVariant {
+  int option = 0;
+  std::vector<int> beginnings;      ///< parallel to FrontierStep::begun
+  double seconds = 0;               ///< of the option, and of tensors that no frontier has
+  std::vector<FormSet> reads;       ///< parallel to FrontierStep::read
+  std::vector<std::uint16_t> made;  ///< states of the outputs in the frontier behind
+};
+
+/// An operator, between the frontiers before and behind it.
+struct FrontierStep {
+  std::vector<TensorId> begun;  ///< tensors not made here that several operators read, at the first
+  std::vector<TensorId> read;   ///< tensors of the frontier before, then `begun`
+  std::vector<std::size_t> place;  ///< of `read` in the frontier before; not for `begun`
+  std::vector<int> after;  ///< of `read` in the frontier behind; kNone: read for the last time
+  std::vector<std::pair<std::size_t, std::size_t>> passed;  ///< from place to place: not read here
+  std::vector<std::size_t> made;                            ///< places of outputs
+  std::vector<TensorId> behind;                             ///< the frontier behind
+  std::vector<FrontierVariant> variants;
+};
+
+class Frontier {
+ public:
+  Frontier(const TeamProblem& problem, const TeamSpace& space);
+
+  FrontierStep& step(std::size_t op) { return steps_[op]; }
+  const FrontierStep& step(std::size_t op) const { return steps_[op]; }
+
+  /// Returns what variant `v` adds to the seconds of the state `before`, and sets `behind`.
+  double extend(const FrontierStep& step, const std::u16string& before, std::size_t v,
+                std::u16string& behind);
+  /// Returns what it takes to make copies of all tensors of a frontier.
+  double seconds_to_copies(const FrontierStep& step, const std::u16string& behind);
+
+ private:
+  void add_step(std::size_t index, const std::vector<TensorId>& before);
+  void add_variants(std::size_t index, FrontierStep& step);
+  FrontierVariant variant_of(std::size_t index, int option, const FrontierStep& step);
+  double seconds_outside(TensorId id, FormSet needed) const;
+  std::size_t last_reader(TensorId id) const;  ///< index of an operator; none: SIZE_MAX
+  bool is_tracked(TensorId id) const;
+  TensorStates& states(TensorId id);
+
+  const TeamProblem& problem_;
+  const TeamSpace& space_;
+  std::vector<std::size_t> first_, last_;  // by TensorId: operators that read it, by index
+  std::map<TensorId, TensorStates> states_;
+  std::vector<FrontierStep> steps_;
+};
+
+}  // namespace agpcs

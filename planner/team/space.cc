@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/team/space.h"
+
+#include "ir/base/check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr double kNearlyAsEven = 1.05;
+constexpr std::size_t kMostDivisions = 4;
+constexpr std::size_t kMostUnitBands = 4;
+
+using Bands = std::vector<std::int64_t>;
+
+/// Returns how much longer the slowest member takes than if parts were exactly as asked.
+double slowdown(const Division& division, const std::vector<std::int64_t>& parts) {
+  const auto all =
+      static_cast<double>(std::accumulate(parts.begin(), parts.end(), std::int64_t{0}));
+  double slowest = 0;
+  for (std::size_t m = 0; m < parts.size(); ++m) {
+    slowest = std::max(slowest, division.part(m) * all / static_cast<double>(parts[m]));
+  }
+  return slowest;
+}
+
+class SpaceBuilder {
+ public:
+  explicit SpaceBuilder(const TeamProblem& problem) : problem_(problem) {}
+
+  TeamSpace run() {
+    space_.divisions = team_divisions(problem_);
+    space_.tensors.resize(problem_.graph.tensors.size());
+    for (const OpId op : problem_.ops) note_bands(op);
+    for (const OpId op : problem_.ops) add_operator(op);
+    for (const TensorId id : leaving_tensors(problem_.graph, problem_.ops)) {
+      space_.tensors[static_cast<std::size_t>(id)].leaves = true;
+    }
+    for (const TensorId id : touched_) finish(id);
+    return std::move(space_);
+  }
+
+ private:
+  TensorForms& forms(TensorId id) { return space_.tensors[static_cast<std::size_t>(id)]; }
+
+  void add_operator(OpId id) {
+    const Op& op = problem_.graph.op(id);
+    for (const TensorId input : op.inputs) {
+      if (input != kNone) touched_.insert(input);
+    }
+    for (const TensorId output : op.outputs) {
+      if (output == kNone) continue;
+      touched_.insert(output);
+      forms(output).made_here = true;
+    }
+    const std::vector<OpSplit> splits = splits_of(problem_.graph, id);
+    std::vector<TeamOption>& options = space_.options.emplace_back();
+    for (const bool own : {false, true}) {
+      add_option({id, kNone, kNone, {}, own}, splits, options);
+    }
+    for (int s = 0; s < static_cast<int>(splits.size()); ++s) {
+      const OpSplit& split = splits[static_cast<std::size_t>(s)];
+      for (const int division : divisions_of(split)) {
+        add_option({id, s, division}, splits, options);
+        for (const Bands& bands : bands_of(op, split)) {
+          add_option({id, s, division, bands}, splits, options);
+        }
+      }
+    }
+    AGPCS_CHECK(!options.empty(), "'{}' cannot be computed", op.name);
+  }
+
+  /// Notes in how many bands axes of an extent are divided.
+  void note_bands(OpId id) {
+    for (const OpSplit& split : splits_of(problem_.graph, id)) {
+      for (const auto* placements : {&split.inputs, &split.outputs}) {
+        for (const Placement& placement : *placements) {
+          Bands bands = placement.bands;
+          if (bands.size() < 2 || bands.size() > kMostUnitBands) continue;
+          for (std::int64_t& band : bands) band *= split.units;
+          const std::int64_t extent = std::accumulate(bands.begin(), bands.end(), std::int64_t{0});
+          bands_[extent].insert(std::move(bands));
+        }
+      }
+    }
+  }
+
+  /// Returns the units of each band, for each way to have bands that a tensor of the split may be
+  /// in.
+  std::set<Bands> bands_of(const Op& op, const OpSplit& split) const {
+    std::set<Bands> all;
+    if (split.units == 0 || split.indices != kNone) return all;
+    const auto add = [&](const std::vector<TensorId>& ids, const std::vector<Placement>& given) {
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] == kNone || given[i].bands.size() != 1) continue;
+        const std::int64_t each = given[i].bands[0];
+        const auto found = bands_.find(each * split.units);
+        if (found == bands_.end()) continue;
+        for (Bands bands : found->second) {
+          const bool whole =
+              std::ranges::all_of(bands, [each](std::int64_t band) { return band % each == 0; });
+          if (!whole) continue;
+          for (std::int64_t& band : bands) band /= each;
+          all.insert(std::move(bands));
+        }
+      }
+    };
+    add(op.inputs, split.inputs);
+    add(op.outputs, split.outputs);
+    return all;
+  }
+
+  /// Returns the divisions that fit, the most even ones if they are many; kNone: nothing is
+  /// divided.
+  std::vector<int> divisions_of(const OpSplit& split) const {
+    if (split.units == 0) return {kNone};
+    std::vector<int> fitting;
+    for (std::size_t d = 0; d < space_.divisions.size(); ++d) {
+      if (space_.divisions[d].divides(split.units)) fitting.push_back(static_cast<int>(d));
+    }
+    if (fitting.size() <= kMostDivisions) return fitting;
+    std::ranges::stable_sort(fitting, {}, [this](int d) {
+      return slowdown(space_.divisions[static_cast<std::size_t>(d)], problem_.parts);
+    });
+    fitting.resize(kMostDivisions);
+    std::ranges::sort(fitting);
+    return fitting;
+  }
+
+  void add_option(const TeamOp& op, const std::vector<OpSplit>& splits,
+                  std::vector<TeamOption>& options) {
+    const auto placements = placements_of(problem_.graph, op, splits, space_.divisions);
+    if (!placements) return;
+    TeamOption option{op.split, op.division,           op.bands, op.own_gradient, {},
+                      {},       seconds_of(op, splits)};
+    const Op& whole = problem_.graph.op(op.op);
+    if (!number_forms(whole.inputs, placements->inputs, option.inputs)) return;
+    if (!number_forms(whole.outputs, placements->outputs, option.outputs)) return;
+    const bool known = std::ranges::any_of(options, [&](const TeamOption& other) {
+      return other.inputs == option.inputs && other.outputs == option.outputs &&
+             other.seconds <= option.seconds;
+    });
+    if (!known) options.push_back(std::move(option));
+  }
+
+  /// Returns false if a tensor has too many forms already.
+  bool number_forms(const std::vector<TensorId>& ids, const std::vector<TeamPlacement>& placements,
+                    std::vector<int>& numbers) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      numbers.push_back(kNone);
+      if (ids[i] == kNone) continue;
+      std::vector<TeamPlacement>& known = forms(ids[i]).placements;
+      const auto found = std::ranges::find(known, placements[i]);
+      if (found == known.end() && static_cast<int>(known.size()) == kMostForms) return false;
+      numbers.back() = static_cast<int>(found - known.begin());
+      if (found == known.end()) known.push_back(placements[i]);
+    }
+    return true;
+  }
+
+  double seconds_of(const TeamOp& op, const std::vector<OpSplit>& splits) const {
+    double slowest = 0;
+    for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
+      const double part = op.division == kNone
+                              ? 1
+                              : space_.divisions[static_cast<std::size_t>(op.division)].part(m);
+      slowest = std::max(slowest, problem_.costs.compute(op.op, m, part));
+    }
+    if (op.split == kNone) return slowest;
+    for (const std::int64_t bytes : inside_bytes(
+             problem_.graph, op.op, splits[static_cast<std::size_t>(op.split)], problem_.samples)) {
+      slowest += problem_.costs.exchange(TeamExchange::kAllReduce, bytes);
+    }
+    return slowest;
+  }
+
+  /// Fills in what is known when a tensor has all of its forms.
+  void finish(TensorId id) {
+    const Tensor& tensor = problem_.graph.tensor(id);
+    TensorForms& all = forms(id);
+    all.free = !all.made_here && !has_gradient(tensor);
+    const std::int64_t bytes = exchanged_bytes(tensor, problem_.samples, problem_.precision);
+    for (const TeamPlacement& from : all.placements) {
+      std::vector<double>& row = all.seconds.emplace_back();
+      for (const TeamPlacement& to : all.placements) {
+        row.push_back(exchange_seconds(tensor, bytes, from, to));
+      }
+    }
+    if (all.free || all.made_here) return;
+    for (int form = 0; form < static_cast<int>(all.placements.size()); ++form) {
+      const bool part =
+          all.placements[static_cast<std::size_t>(form)].kind == Placement::Kind::kPart;
+      if (form == 0 || (part && tensor.kind == TensorKind::kParameter)) {
+        all.beginnings.push_back(form);
+      }
+    }
+  }
+
+  double exchange_seconds(const Tensor& tensor, std::int64_t bytes, const TeamPlacement& from,
+                          const TeamPlacement& to) const {
+    const bool parameter = tensor.kind == TensorKind::kParameter;
+    const TeamExchange forward = exchange_between(from, to), back = gradient_exchange(from, to);
+    double seconds = 0;
+    if (is_collective(forward)) {
+      if (parameter) return kNeverSeconds;  // no member holds what it would gather
+      seconds += problem_.costs.exchange(forward, bytes);
+    }
+    if (has_gradient(tensor) && is_collective(back)) {
+      seconds += problem_.costs.exchange(back, bytes) /
+                 (parameter ? static_cast<double>(problem_.micro_batches) : 1);
+    }
+    return seconds;
+  }
+
+  const TeamProblem& problem_;
+  TeamSpace space_;
+  std::set<TensorId> touched_;
+  std::map<std::int64_t, std::set<Bands>> bands_;  // elements of each, by the axis's
+};
+
+}  // namespace
+
+std::vector<Division> team_divisions(const TeamProblem& problem) {
+  std::set<std::int64_t> units;
+  for (const OpId op : problem.ops) {
+    for (const OpSplit& split : splits_of(problem.graph, op)) units.insert(split.units);
+  }
+  std::vector<Division> divisions;
+  for (const std::int64_t of : units) {
+    const std::optional<Division> own = divide(of, problem.parts);
+    if (!own) continue;
+    const double enough = kNearlyAsEven * slowdown(*own, problem.parts);
+    const bool known = std::ranges::any_of(divisions, [&](const Division& division) {
+      return division.divides(of) && slowdown(division, problem.parts) <= enough;
+    });
+    if (!known) divisions.push_back(*own);
+  }
+  return divisions;
+}
+
+TeamSpace team_space(const TeamProblem& problem) { return SpaceBuilder(problem).run(); }
+
+}  // namespace agpcs

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// The most bytes that live on a rank at a time: as the memory model says, and as the executor has
+// them.
+#include "ir/strategy/memory.h"
+#include "tests/support/shard_plan.h"
+#include "tests/system/executor/kept_bytes.h"
+#include "tests/system/executor/optimization.h"
+#include "tests/system/executor/stage_driver.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kLayers = 8;
+
+/// A table, and layers that read their weights transposed, as PyTorch's exporter writes them.
+Graph transposing_layers() {
+  std::string text =
+      "input x int64[n,32]\ninput labels int64[n,32]\nparameter table [512,128]\n"
+      "h0 = Gather(table, x) [n,32,128]\n";
+  for (int i = 0; i < kLayers; ++i) {
+    text += fmt::format(
+        "parameter w{0} [128,128]\n"
+        "t{0} = Transpose(w{0}) [128,128] perm=1,0\n"
+        "m{0} = MatMul(h{0}, t{0}) [n,32,128]\n"
+        "h{1} = Relu(m{0}) [n,32,128]\n",
+        i, i + 1);
+  }
+  return testing::graph_of(text +
+                           "y = Transpose(h8) [n,128,32] perm=0,2,1\n"
+                           "l = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
+}
+
+Cluster two_cpus() {
+  return testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 2\n");
+}
+
+/// Two stages of four layers.
+Plan pipeline(const Graph& graph, const std::string& schedule, std::int64_t samples) {
+  const std::string strategy = fmt::format(
+      "micro-batches 4 {0}\nstage a/0={1} : h0..h4\nstage a/1={1} : *\n", schedule, samples);
+  Plan plan = testing::plan_of(graph, two_cpus(), strategy, 4 * samples);
+  plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
+  return plan;
+}
+
+/// One of two replicas of one stage, with a bucket for each parameter.
+Plan plan_at(const Graph& graph, StateLevel level, const std::string& recompute,
+             std::int64_t samples) {
+  std::string strategy =
+      fmt::format("micro-batches 2\nstage a/0={0} a/1={0}{1} : *\n", samples, recompute);
+  for (int i = kLayers; i-- > 0;) strategy += fmt::format("bucket 0 ring w{}\n", i);
+  Plan plan = testing::plan_of(graph, two_cpus(), strategy + "bucket 0 ring table\n", 4 * samples);
+  plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
+  return level == StateLevel::kWhole ? plan : testing::sharded(std::move(plan), {3, 1}, level);
+}
+
+/// Drives an executor as the replayer does. Other ranks are not there: what they would send is 0.
+class LoneRank : public GradientListener, public ParameterSource {
+ public:
+  LoneRank(const Graph& graph, Plan plan, int rank)
+      : plan_(std::move(plan)),
+        program_(static_cast<std::size_t>(plan_.stage_of_rank(rank))),
+        rank_(rank),
+        gathers_(testing::pass_gathers(plan_, plan_.programs[program_])),
+        executor_(make_torch_executor(graph, {})) {
+    check(executor_->prepare(plan_, rank));
+    if (!gathers_.empty()) check(executor_->gather_with(*this));
+  }
+
+  void step(std::int64_t number) {
+    needed_ = 0;
+    if (!gathers_.empty()) gather();
+    check(executor_->begin_step(number));
+    for (const Instruction& instruction : plan_.programs[program_].instructions) {
+      for (const InstructionId& id : instruction.after) leave(id);
+      check(run(instruction.id));
+    }
+    EXPECT_EQ(needed_, gathers_.size());
+    while (!sends_.empty()) leave(sends_.front());
+  }
+
+  void bucket_ready(int bucket) override {
+    if (!plan_.buckets[static_cast<std::size_t>(bucket)].divides_gradients()) {
+      AGPCS_CHECK(executor_->bucket(bucket).ok(), "bucket {}", bucket);
+      return;
+    }
+    check(executor_->fill_bucket(bucket));
+    check(executor_->keep_part(bucket));
+  }
+
+  Status need(int bucket) override {
+    if (needed_ == gathers_.size() || gathers_[needed_].object != bucket) return {};
+    if (++needed_ < gathers_.size()) gather();
+    return {};
+  }
+
+ private:
+  Status run(const InstructionId& id) {
+    const int m = id.micro_batch;
+    const bool last = m + 1 == plan_.micro_batches;
+    switch (id.opcode) {
+      case Opcode::kForward:
+        return executor_->forward(m);
+      case Opcode::kBackward:
+        return executor_->backward(m, last, *this);
+      case Opcode::kBackwardInput:
+        return executor_->backward_input(m);
+      case Opcode::kBackwardWeight:
+        return executor_->backward_weight(m, last, *this);
+      case Opcode::kUpdate:
+        return executor_->update();
+      case Opcode::kSend:
+      case Opcode::kSendGradient:
+        return send(id);
+      case Opcode::kRecv:
+      case Opcode::kRecvGradient:
+        return with_buffers(id, [](const Buffer& received) {
+          std::fill_n(static_cast<char*>(received.data), received.bytes, char{0});
+        });
+      default:  // what LoneRank does when a bucket is ready or needed, and reports
+        return {};
+    }
+  }
+
+  Status send(const InstructionId& id) {
+    AGPCS_RETURN_IF_ERROR(with_buffers(id, [](const Buffer& /*sent*/) {}));
+    sends_.push_back(id);
+    return {};
+  }
+
+  /// Messages leave as late as they may: when an instruction waits for `waited`, one of them or the
+  /// gradient that comes back for one.
+  void leave(InstructionId waited) {
+    if (waited.opcode == Opcode::kRecvGradient) waited.opcode = Opcode::kSend;
+    const auto sent = std::find(sends_.begin(), sends_.end(), waited);
+    if (sent == sends_.end()) return;
+    std::for_each(sends_.begin(), sent + 1, [&](const InstructionId& id) { executor_->sent(id); });
+    sends_.erase(sends_.begin(), sent + 1);
+  }
+
+  template <typename F>
+  Status with_buffers(const InstructionId& id, F use) {
+    const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
+    for (const Transfer& transfer : transfers(plan_, id.object, rank_, id.micro_batch)) {
+      AGPCS_TRY(const Buffer buffer,
+                gradient ? executor_->gradient(id.object, transfer, id.micro_batch)
+                         : executor_->activation(id.object, transfer, id.micro_batch));
+      use(buffer);
+    }
+    return {};
+  }
+
+  static void check(const Status& status) { AGPCS_CHECK(status.ok(), "{}", status.message()); }
+
+  void gather() {
+    const int bucket = gathers_[needed_].object;
+    const Result<Buffer> whole = executor_->gather(bucket);
+    AGPCS_CHECK(whole.ok(), "{}", whole.status().message());
+    std::fill_n(static_cast<char*>(whole->data), whole->bytes, char{0});
+  }
+
+  Plan plan_;
+  std::size_t program_;
+  int rank_;
+  std::vector<InstructionId> gathers_;
+  std::unique_ptr<TorchExecutor> executor_;
+  std::size_t needed_ = 0;
+  std::deque<InstructionId> sends_;
+};
+
+struct LiveCase {
+  const char* name;
+  StateLevel level;
+  const char* recompute;
+  std::int64_t samples;            // few: parameters are most of the memory; many: activations
+  const char* pipeline = nullptr;  // the schedule of two stages
+};
+void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
+
+class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
+
+TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
+  const Graph graph = transposing_layers();
+  const LiveCase& live_case = GetParam();
+  const Plan plan = live_case.pipeline != nullptr
+                        ? pipeline(graph, live_case.pipeline, live_case.samples)
+                        : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
+  const std::vector<MemoryUse> predicted = *peak_memory(plan, graph);
+  for (const int rank : {0, 1}) {
+    const auto live = std::make_shared<testing::LiveBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+    LoneRank driven(graph, plan, rank);
+    driven.step(0);
+    live->begin_peak();
+    driven.step(1);
+    const double ratio = static_cast<double>(live->peak()) /
+                         static_cast<double>(predicted[static_cast<std::size_t>(rank)].total());
+    EXPECT_NEAR(ratio, 1, 0.05) << "rank " << rank << ": " << live->peak() << " bytes";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, LiveBytesOf,
+    ::testing::Values(
+        LiveCase{"whole", StateLevel::kWhole, "", 2},
+        LiveCase{"optimizer", StateLevel::kOptimizer, "", 2},
+        LiveCase{"gradients", StateLevel::kGradients, "", 2},
+        LiveCase{"parameters", StateLevel::kParameters, "", 2},
+        LiveCase{"gradients_of_many_samples", StateLevel::kGradients, "", 8},
+        LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
+        LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters, " recompute", 2},
+        LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
+        LiveCase{"parted_pipeline", StateLevel::kWhole, "", 4, "zero-bubble"},
+        LiveCase{"parted_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "zero-bubble"}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace agpcs
