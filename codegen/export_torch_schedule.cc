@@ -10,6 +10,25 @@
 #include <vector>
 
 namespace agpcs {
+namespace {
+
+/// Returns the letter of PyTorch's action; '\0' for an instruction that is none.
+char action_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kForward:
+      return 'F';
+    case Opcode::kBackward:
+      return 'B';
+    case Opcode::kBackwardInput:
+      return 'I';
+    case Opcode::kBackwardWeight:
+      return 'W';
+    default:
+      return '\0';
+  }
+}
+
+}  // namespace
 
 Result<std::string> torch_schedule_csv(const Plan& plan) {
   AGPCS_RETURN_IF_ERROR(check_pipeline(plan, {"PyTorch's runtime"}));
@@ -23,9 +42,10 @@ std::string schedule_lines(const Plan& plan) {
         plan.stages[static_cast<std::size_t>(program.stage)].ranks.front())];
     for (const Instruction& instruction : program.instructions) {
       const InstructionId& id = instruction.id;
-      if (id.opcode != Opcode::kForward && id.opcode != Opcode::kBackward) continue;
-      line += fmt::format("{}{}{}{}", line.empty() ? "" : ",", program.stage,
-                          id.opcode == Opcode::kForward ? 'F' : 'B', id.micro_batch);
+      const char action = action_of(id.opcode);
+      if (action == '\0') continue;
+      line +=
+          fmt::format("{}{}{}{}", line.empty() ? "" : ",", program.stage, action, id.micro_batch);
     }
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));

@@ -133,6 +133,7 @@ class ProgramWriter {
       for (const int c : in_) received.push_back({Opcode::kRecv, c, compute.micro_batch});
       return received;
     }
+    if (!goes_back(compute.opcode)) return received;
     for (auto it = out_.rbegin(); it != out_.rend(); ++it) {
       if (!has_gradient(cut(*it))) continue;
       received.push_back({Opcode::kRecvGradient, *it, compute.micro_batch});
@@ -148,6 +149,7 @@ class ProgramWriter {
       for (const int c : out_) sent.push_back({Opcode::kSend, c, compute.micro_batch});
       return sent;
     }
+    if (!goes_back(compute.opcode)) return sent;
     for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
       if (has_gradient(cut(*it))) {
         sent.push_back({Opcode::kSendGradient, *it, compute.micro_batch});
@@ -161,7 +163,7 @@ class ProgramWriter {
   std::vector<InstructionId> waited_for(std::size_t i) const {
     const InstructionId& compute = order_[i];
     std::vector<InstructionId> after = received_for(compute);
-    if (compute.opcode == Opcode::kForward) return after;
+    if (!goes_back(compute.opcode)) return after;
     const int start = timetable_.ends(stage_)[i] - 1;
     for (const int c :
          out_) {  // where a gradient comes back, it proves that the activation was sent
@@ -169,7 +171,7 @@ class ProgramWriter {
     }
     for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
       if (!has_gradient(cut(*it))) continue;
-      add_sent(*it, Opcode::kBackward, compute.micro_batch - kOutgoing, start, after);
+      add_sent(*it, compute.opcode, compute.micro_batch - kOutgoing, start, after);
     }
     return after;
   }

@@ -17,7 +17,8 @@ namespace agpcs {
 /// A stage that has d micro-batches in flight runs d - 1 forwards, then alternates forward and
 /// backward, then drains, so that it holds the activations of at most d micro-batches. That is
 /// GPipe where d is all of them: all forwards, then all backwards. Micro-batches go in ascending
-/// order.
+/// order. Where backward passes are parted, an input pass has the place of each, and after it comes
+/// the weight pass of the micro-batch that is `weight_lag` before.
 ///
 /// Messages: both ends post them in the order in which the timetable's passes need them; of two
 /// that are needed at the same time, the one made earlier comes first. A stage receives the inputs

@@ -3,6 +3,7 @@
 
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/strategy.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,12 +13,18 @@ namespace {
 
 constexpr int kNotYet = -1;
 
-std::vector<InstructionId> schedule_order(int micro_batches, std::int64_t in_flight) {
-  const int ahead = static_cast<int>(in_flight) - 1;
+std::vector<InstructionId> schedule_order(const Plan& plan,
+                                          const std::vector<std::int64_t>& in_flight,
+                                          std::size_t stage) {
+  const int micro_batches = static_cast<int>(plan.micro_batches);
+  const int ahead = static_cast<int>(in_flight[stage]) - 1;
+  const int lag = plan.parts_backward() ? static_cast<int>(weight_lag(in_flight, stage)) : 0;
   std::vector<InstructionId> order;
-  for (int i = 0; i < micro_batches + ahead; ++i) {
+  for (int i = 0; i < micro_batches + ahead + lag; ++i) {
+    const int back = i - ahead, put_off = back - lag;
     if (i < micro_batches) order.push_back({Opcode::kForward, -1, i});
-    if (i >= ahead) order.push_back({Opcode::kBackward, -1, i - ahead});
+    if (back >= 0 && back < micro_batches) order.push_back(plan.input_pass(back));
+    if (put_off >= 0 && plan.parts_backward()) order.push_back(plan.weight_pass(put_off));
   }
   return order;
 }
@@ -31,8 +38,8 @@ Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_fligh
       ends_(plan.stages.size()),
       passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
   const int stages = static_cast<int>(plan.stages.size());
-  for (const std::int64_t number : in_flight) {
-    orders_.push_back(schedule_order(micro_batches_, number));
+  for (std::size_t s = 0; s < in_flight.size(); ++s) {
+    orders_.push_back(schedule_order(plan, in_flight, s));
   }
   for (const Cut& cut : plan.cuts) {
     earlier_[static_cast<std::size_t>(cut.to)].push_back(cut.from);
@@ -50,13 +57,14 @@ Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_fligh
 }
 
 int Timetable::end_of(int stage, Opcode pass, int micro_batch) const {
-  const int row = 2 * stage + (pass == Opcode::kBackward ? 1 : 0);
+  const int row = 2 * stage + (goes_back(pass) ? 1 : 0);
   return passes_[static_cast<std::size_t>(row * micro_batches_ + micro_batch)];
 }
 
 /// Returns when everything that the pass needs from other stages exists, or kNotYet.
 int Timetable::earliest_start(int stage, const InstructionId& id) const {
   int start = 0;
+  if (id.opcode == Opcode::kBackwardWeight) return start;
   const auto& needed = id.opcode == Opcode::kForward ? earlier_ : later_;
   for (const int other : needed[static_cast<std::size_t>(stage)]) {
     const int end = end_of(other, id.opcode, id.micro_batch);
@@ -75,7 +83,8 @@ bool Timetable::advance(int stage) {
     const int start = earliest_start(stage, id);
     if (start == kNotYet) break;
     done.push_back(std::max(start, done.empty() ? 0 : done.back()) + 1);
-    const int row = 2 * stage + (id.opcode == Opcode::kBackward ? 1 : 0);
+    if (id.opcode == Opcode::kBackwardWeight) continue;  // nothing waits for it elsewhere
+    const int row = 2 * stage + (goes_back(id.opcode) ? 1 : 0);
     passes_[static_cast<std::size_t>(row * micro_batches_ + id.micro_batch)] = done.back();
   }
   return done.size() > before;

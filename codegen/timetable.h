@@ -17,13 +17,14 @@ class Timetable {
   /// cuts of a stage).
   Timetable(const Plan& plan, const std::vector<std::int64_t>& in_flight);
 
-  /// Returns the forwards and backwards of a stage in the order of its program.
+  /// Returns the passes of a stage in the order of its program.
   const std::vector<InstructionId>& order(int stage) const {
     return orders_[static_cast<std::size_t>(stage)];
   }
   /// Returns when each order(stage)[index] ends; ends ascend and are at least 1.
   const std::vector<int>& ends(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
-  /// Returns when the forward or backward pass of a micro-batch ends in a stage.
+  /// Returns when a forward pass of a micro-batch ends in a stage, or the pass that makes the
+  /// gradients that go back.
   int end_of(int stage, Opcode pass, int micro_batch) const;
 
  private:
@@ -35,7 +36,7 @@ class Timetable {
   std::vector<std::vector<int>> later_;    // by stage: the stages whose gradients it reads
   std::vector<std::vector<InstructionId>> orders_;
   std::vector<std::vector<int>> ends_;
-  std::vector<int> passes_;  // [(stage x 2 + is backward) x micro-batches + micro-batch]: end, or 0
+  std::vector<int> passes_;  // [(stage x 2 + goes back) x micro-batches + micro-batch]: end, or 0
 };
 
 }  // namespace agpcs

@@ -140,6 +140,7 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   searches.run(seeds.pool.best().score);
   if (searches.best().fits()) {
     keep_more(problem, evaluator, decision.strategy, searches.best());
+    part_backward(problem, evaluator, decision.strategy, searches.best());
   }
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;

@@ -2,6 +2,7 @@
 #include "planner/what_if.h"
 
 #include "codegen/lower.h"
+#include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
 #include "planner/evaluate/evaluate.h"
@@ -369,16 +370,20 @@ class PlanChanges {
 
   Status change_schedule() {
     if (now_.stages.size() < 2 && now_.micro_batches < 2) return {};
-    const Schedule other = now_.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
-    return attempt(
-        "schedule", {SetSchedule{other}},
-        fmt::format("schedule {} instead of {}", name_of(other), name_of(now_.schedule)));
+    const bool parts = now_.stages.size() > 1 && may_part_backward(now_);
+    for (const Schedule other : kSchedules) {
+      if (other == now_.schedule || (other == Schedule::kZeroBubble && !parts)) continue;
+      AGPCS_RETURN_IF_ERROR(attempt(
+          "schedule", {SetSchedule{other}},
+          fmt::format("schedule {} instead of {}", name_of(other), name_of(now_.schedule))));
+    }
+    return {};
   }
 
   /// Tries one micro-batch more and fewer in flight in each stage, and one more for each later
   /// stage.
   Status change_in_flight() {
-    if (now_.stages.size() < 2 || now_.schedule != Schedule::k1F1B) return {};
+    if (now_.stages.size() < 2 || now_.schedule == Schedule::kGPipe) return {};
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       for (const InFlight change : {InFlight::kOneMore, InFlight::kOneFewer}) {
         const std::int64_t now = most_in_flight(now_, at(stage));

@@ -80,7 +80,10 @@ void StepWaits::read_programs() {
         const WaitReason reason = id.opcode == Opcode::kGradients ? WaitReason::kGradients
                                   : within                        ? WaitReason::kNeed
                                                                   : WaitReason::kAfter;
-        const InstructionId done = within ? pass_of(id) : id;
+        const InstructionId done = id.opcode == Opcode::kGradients
+                                       ? plan_.weight_pass(id.micro_batch)
+                                   : within ? pass_of(id)
+                                            : id;
         const auto found = index.find(key_of(done));
         AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
                     name_of(instruction.id), name_of(id));

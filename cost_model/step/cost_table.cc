@@ -393,6 +393,42 @@ OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
   return floor;
 }
 
+// A pass without a curve that rises is one line, or the larger of two, which meet at some number of
+// samples. All numbers are tried where it does not, as of a sum whose operand is as large at 1
+// sample.
+OpRange CostTable::range(int kind, OpId op, std::int64_t most) const {
+  const Kind& of = used_kind(kind);
+  if (const OperatorCurve* const known = curve(of, op)) return known->range(most);
+  const Work& work = work_[static_cast<std::size_t>(op)];
+  constexpr std::int64_t kMostTried = 4096;
+  if (!rises(op)) {
+    if (most > kMostTried) return {};
+    std::vector<OpSeconds> all;
+    for (std::int64_t samples = 1; samples <= most; ++samples) {
+      all.push_back(estimate(of, op, samples));
+    }
+    return range_of(all);
+  }
+  const Roofline& roofs = of.roofline;
+  const auto c = static_cast<std::size_t>(work.op_class);
+  std::vector<OpSeconds> seconds = {estimate(of, op, 1), estimate(of, op, most)};
+  const auto add_meeting = [&](double OpCost::*flops, double OpCost::*bytes) {
+    const auto apart = [&](const OpCost& cost) {
+      return cost.*flops / roofs.flops[c] - cost.*bytes / roofs.bandwidth[c];
+    };
+    const double meet = -apart(work.fixed) / apart(work.per_sample);
+    if (!(meet > 1 && meet < static_cast<double>(most))) return;
+    const auto before = static_cast<std::int64_t>(meet);
+    seconds.push_back(estimate(of, op, before));
+    seconds.push_back(estimate(of, op, std::min(before + 1, most)));
+  };
+  if (of.datasheet && work.op_class != OpClass::kView) {
+    add_meeting(&OpCost::forward_flops, &OpCost::forward_bytes);
+    add_meeting(&OpCost::backward_flops, &OpCost::backward_bytes);
+  }
+  return range_of(seconds);
+}
+
 // Operators with curves: passes of n_i samples take at least n_i x least each, and at least fixed +
 // per_sample x n_i, with one or more passes. Others: r(n) / n and overhead / n do not rise with n,
 // so one pass of all samples is the cheapest.

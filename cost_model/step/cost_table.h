@@ -93,6 +93,9 @@ class CostTable {
   /// a rising line in the samples, the bound meets them at `most`. It is 0 for an operator whose
   /// cost is not a line in the samples.
   OpFloor floor(int kind, OpId op, std::int64_t most) const;
+  /// Returns what holds of `seconds` for 1 to `most` samples; nothing of an operator whose cost is
+  /// not a line in the samples.
+  OpRange range(int kind, OpId op, std::int64_t most) const;
   /// Returns a lower bound of what `samples` samples take in any number of passes of at most `most`
   /// samples each. It does not fall with `samples`, and equals their `seconds` in one pass where
   /// the bound above is met. Needs: samples <= most.

@@ -218,9 +218,10 @@ void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds
 
 double StepEngine::seconds_of(const FlatTimes& times, const InstructionId& id) const {
   const bool smaller = id.micro_batch >= step_->smaller_from;
-  return id.opcode == Opcode::kForward    ? (smaller ? times.smaller_forward : times.forward)
-         : id.opcode == Opcode::kBackward ? (smaller ? times.smaller_backward : times.backward)
-                                          : times.update;
+  return id.opcode == Opcode::kForward ? (smaller ? times.smaller_forward : times.forward)
+         : goes_back(id.opcode)        ? (smaller ? times.smaller_backward : times.backward)
+         : id.opcode == Opcode::kBackwardWeight ? (smaller ? times.smaller_weight : times.weight)
+                                                : times.update;
 }
 
 /// Notes that the rank begins a pass of `lead + seconds`: the step cannot end before the rank has

@@ -100,7 +100,8 @@ void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
                           model.replica[r], rank.device, static_cast<int>(r)});
     step.times.push_back({rank.times.begin, rank.times.forward, rank.times.backward,
                           rank.times.update, rank.times.smaller_forward,
-                          rank.times.smaller_backward});
+                          rank.times.smaller_backward, rank.times.weight,
+                          rank.times.smaller_weight});
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
     step.needs.insert(step.needs.end(), rank.times.needs.begin(), rank.times.needs.end());

@@ -28,6 +28,7 @@ inline std::size_t need_times(bool forward, bool larger) {
 struct FlatTimes {
   double begin = 0, forward = 0, backward = 0, update = 0;
   double smaller_forward = 0, smaller_backward = 0;
+  double weight = 0, smaller_weight = 0;  ///< where backward passes are parted: their second parts
 };
 
 struct FlatRank {
@@ -51,8 +52,8 @@ struct FlatStep {
   int smaller_from = 1;  ///< the first smaller micro-batch; `micro_batches` if all are equal
   std::vector<FlatRank> ranks;
   std::vector<FlatTimes> times;
-  std::vector<double>
-      gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
+  /// [times x buckets + bucket]: seconds since the last backward, or weight pass, began.
+  std::vector<double> gradients;
   std::vector<double> larger_gradients;  ///< those of a larger micro-batch; may be left out where
                                          ///< no sum is of a single micro-batch
   std::vector<double> tails;  ///< by times: seconds that the step surely takes after the last pass

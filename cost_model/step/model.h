@@ -24,8 +24,10 @@ struct RankTimes {
   double begin = 0;                              ///< before the first computation of the step
   double forward = 0, backward = 0, update = 0;  ///< passes of a larger micro-batch
   double smaller_forward = 0, smaller_backward = 0;
-  /// By bucket: from the start of the step's last backward, of a smaller micro-batch, to its last
-  /// gradient; and that of a larger one.
+  /// Of parted backward passes: the weight passes. `backward` is then that of the input passes.
+  double weight = 0, smaller_weight = 0;
+  /// By bucket: from the start of the step's last backward, or weight pass, of a smaller
+  /// micro-batch, to its last gradient; and that of a larger one.
   std::vector<double> gradients, larger_gradients;
   /// [which (`need_times`) x buckets + bucket]: from the start of a pass until it needs the
   /// bucket's parameters; empty where ranks divide none of the plan.

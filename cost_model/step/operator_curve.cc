@@ -47,6 +47,16 @@ void set_line(const std::vector<std::pair<double, double>>& ends, double least, 
 
 }  // namespace
 
+OpRange range_of(std::span<const OpSeconds> seconds) {
+  OpRange range = {1, 0};
+  for (const OpSeconds& of : seconds) {
+    const double sum = of.sum();
+    if (sum > 0) range.forward_part = std::min(range.forward_part, of.forward / sum);
+    range.most_seconds = std::max(range.most_seconds, sum);
+  }
+  return range;
+}
+
 std::vector<std::int64_t> modelled_samples(std::int64_t batch) {
   constexpr std::int64_t kLeastLast = 64;
   const std::int64_t last = std::max(batch, kLeastLast);
@@ -87,20 +97,30 @@ OpSeconds OperatorCurve::at(std::int64_t samples) const {
           line.base.backward + line.slope.backward * on};
 }
 
+std::vector<std::int64_t> OperatorCurve::ends(std::int64_t most) const {
+  std::vector<std::int64_t> ends = {1};
+  for (const Line& line : lines_) {
+    if (line.from > 1 && line.from < most) ends.push_back(line.from);
+  }
+  if (most > 1) ends.push_back(most);
+  return ends;
+}
+
+OpRange OperatorCurve::range(std::int64_t most) const {
+  std::vector<OpSeconds> seconds;
+  for (const std::int64_t samples : ends(most)) seconds.push_back(at(samples));
+  return range_of(seconds);
+}
+
 // On a straight line, (a + b n) / n rises or falls all the way, so its least value is at an end.
 // The same holds for the difference of two lines.
 OpFloor OperatorCurve::floor(std::int64_t most) const {
   std::vector<std::pair<double, double>> forward, backward;  // samples, seconds
-  const auto add = [&](std::int64_t samples) {
+  for (const std::int64_t samples : ends(most)) {
     const OpSeconds seconds = at(samples);
     forward.emplace_back(samples, seconds.forward);
     backward.emplace_back(samples, seconds.backward);
-  };
-  add(1);
-  for (const Line& line : lines_) {
-    if (line.from > 1 && line.from < most) add(line.from);
   }
-  if (most > 1) add(most);
   OpFloor floor;
   floor.least_per_sample = at(1);
   for (std::size_t i = 0; i < forward.size(); ++i) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,16 @@ struct OpFloor {
   OpSeconds least_per_sample;
   OpSeconds fixed, per_sample;
 };
+
+/// What holds of the seconds of an operator for 1 to some number of samples: the least part that
+/// the forward pass has of both, and the most that both take.
+struct OpRange {
+  double forward_part = 0;
+  double most_seconds = std::numeric_limits<double>::infinity();
+};
+/// Returns that of these seconds, and of all on straight lines between them: on a line, the part
+/// rises or falls all the way.
+OpRange range_of(std::span<const OpSeconds> seconds);
 
 /// Returns the numbers of samples at which a model's curve has points, for up to `batch` samples at
 /// a time: 1, 2, 3, 4, 6, 8, 12, 16, ... up to the batch or more, and to at least 64.
@@ -44,6 +55,7 @@ class OperatorCurve {
   OpSeconds at(std::int64_t samples) const;
   /// Returns the lower bounds for 1 to `most` samples. Cost: O(points).
   OpFloor floor(std::int64_t most) const;
+  OpRange range(std::int64_t most) const;
 
  private:
   /// The line that holds from `from` samples on: base + slope x (samples - origin).
@@ -51,6 +63,9 @@ class OperatorCurve {
     std::int64_t from = 0, origin = 0;
     OpSeconds base, slope;
   };
+  /// Returns where lines between 1 and `most` samples end.
+  std::vector<std::int64_t> ends(std::int64_t most) const;
+
   std::vector<Line> lines_;
 };
 

@@ -74,7 +74,10 @@ Result<std::vector<Wait>> waits_of(const Program& program) {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     for (const InstructionId& id : instructions[i].after) {
       const bool gradients = id.opcode == Opcode::kGradients;
-      const int before = index_of.find(is_event(id.opcode) ? pass_of(id) : id);
+      int before = index_of.find(is_event(id.opcode) ? pass_of(id) : id);
+      if (gradients && before == kNone) {
+        before = index_of.find({Opcode::kBackwardWeight, -1, id.micro_batch});
+      }
       if (before == kNone) {
         return internal_error(
             fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",

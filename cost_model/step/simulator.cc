@@ -16,7 +16,8 @@ std::vector<StageEstimate> stage_estimates(const Plan& plan, const StepModel& mo
     const StepRank& rank = model.ranks[r];
     StageEstimate& stage = stages[static_cast<std::size_t>(rank.stage)];
     stage.forward_seconds = std::max(stage.forward_seconds, rank.times.forward);
-    stage.backward_seconds = std::max(stage.backward_seconds, rank.times.backward);
+    stage.backward_seconds =
+        std::max(stage.backward_seconds, rank.times.backward + rank.times.weight);
     stage.all_reduce_seconds = std::max(stage.all_reduce_seconds, run.ranks[r].all_reduce_seconds);
   }
   return stages;

@@ -7,6 +7,7 @@
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <fmt/format.h>
 
@@ -109,8 +110,10 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
 }
 
 /// `others`: the elements that other ranks own.
+/// `parted`: how the backward pass is parted, by index in `ops`; empty: it is not.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   std::int64_t others, std::size_t bucket_count, bool gathers) {
+                   std::int64_t others, std::size_t bucket_count, bool gathers,
+                   const std::vector<double>& parted) {
   RankTimes times;
   times.gradients.resize(bucket_count);
   times.begin = costs.begin_seconds(kind, work.elements);
@@ -141,15 +144,18 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
     for (std::size_t i = first; i < end; ++i) again += seconds[i].forward;
     elapsed += again;
   };
+  for (std::size_t i = parted.size(); i-- > 0;) {
+    times.backward += (1 - parted[i]) * seconds[i].backward;
+  }
   auto release = work.releases.begin();
   walk_back(work.ops.size(), work.segment_ends, repeated, [&](std::size_t i) {
     if (!ends_segment(i)) before[i] = elapsed;
-    elapsed += seconds[i].backward;
+    elapsed += parted.empty() ? seconds[i].backward : parted[i] * seconds[i].backward;
     for (; release != work.releases.end() && release->second >= work.ops[i]; ++release) {
       times.gradients[static_cast<std::size_t>(release->first)] = elapsed;
     }
   });
-  times.backward = elapsed;
+  (parted.empty() ? times.backward : times.weight) = elapsed;
   for (const StageWork::Need& need : work.needs) {
     times.needs[need_times(false, false) * bucket_count + static_cast<std::size_t>(need.bucket)] =
         before[place_of(need.backward)];
@@ -166,6 +172,10 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     others.push_back(owned_by_others(plan, static_cast<int>(s), [](const auto&) { return 1; }));
   }
+  std::vector<std::vector<double>> parted(work.size());  // by stage and operator
+  for (std::size_t s = 0; s < work.size() && plan.parts_backward(); ++s) {
+    for (const OpId op : work[s].ops) parted[s].push_back(weight_part(graph, op));
+  }
   const bool gathers = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                    [](const auto& b) { return b.divides_parameters(); });
   // By stage, kind, samples, what others own, and whether it takes a sample less of smaller
@@ -181,12 +191,14 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
     const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
     if (added) {
       const auto of = [&](std::int64_t count) {
-        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size(), gathers);
+        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size(), gathers,
+                        parted[s]);
       };
       entry->second = of(samples);
       const RankTimes smaller = odd ? of(samples - 1) : entry->second;
       entry->second.smaller_forward = smaller.forward;
       entry->second.smaller_backward = smaller.backward;
+      entry->second.smaller_weight = smaller.weight;
       entry->second.larger_gradients = std::move(entry->second.gradients);
       entry->second.gradients = smaller.gradients;
       const auto larger = entry->second.needs.begin();  // where those of smaller ones belong

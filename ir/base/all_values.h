@@ -15,7 +15,8 @@ inline constexpr std::array<DType, 10> kDTypes = {
     DType::kInt32, DType::kInt16, DType::kInt8, DType::kUint8, DType::kBool};
 /// The types in which fp32 gradients can travel instead of fp32 (`is_wire_type`).
 inline constexpr std::array<DType, 2> kWireTypes = {DType::kFp16, DType::kBf16};
-inline constexpr std::array<Schedule, 2> kSchedules = {Schedule::k1F1B, Schedule::kGPipe};
+inline constexpr std::array<Schedule, 3> kSchedules = {Schedule::k1F1B, Schedule::kGPipe,
+                                                       Schedule::kZeroBubble};
 
 /// Returns the one of `values` with that name.
 template <typename Values>

@@ -66,7 +66,8 @@ std::optional<StateLevel> dividing_level_named(std::string_view name) {
 }
 
 std::string_view name_of(Schedule schedule) {
-  return schedule == Schedule::k1F1B ? "1f1b" : "gpipe";
+  constexpr std::array<std::string_view, 3> kNames = {"1f1b", "gpipe", "zero-bubble"};
+  return kNames[static_cast<std::size_t>(schedule)];
 }
 
 std::optional<Schedule> schedule_named(std::string_view name) {

@@ -16,9 +16,9 @@ namespace agpcs {
 namespace {
 
 const std::vector<std::string> kOpcodes = {
-    "forward",       "backward",       "send",           "recv",       "send_gradient",
-    "recv_gradient", "all_reduce",     "reduce_scatter", "all_gather", "update",
-    "report",        "gather_forward", "gather_backward"};
+    "forward",    "backward",      "backward_input", "backward_weight", "send",
+    "recv",       "send_gradient", "recv_gradient",  "all_reduce",      "reduce_scatter",
+    "all_gather", "update",        "report",         "gather_forward",  "gather_backward"};
 
 void read_after(PlanLineReader& in, std::optional<int> repetition,
                 std::vector<InstructionId>& after) {

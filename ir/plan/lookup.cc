@@ -39,7 +39,7 @@ std::int64_t most_in_flight(const Program& program) {
   std::int64_t now = 0, most = 0;
   for (const Instruction& instruction : program.instructions) {
     if (instruction.id.opcode == Opcode::kForward) most = std::max(most, ++now);
-    if (instruction.id.opcode == Opcode::kBackward) --now;
+    if (goes_back(instruction.id.opcode)) --now;
   }
   return most;
 }

@@ -56,7 +56,8 @@ bool sums_one_micro_batch(const InstructionId& id);
 bool is_event(Opcode opcode);
 /// Returns whether an instruction of `opcode` brings parameters that ranks divide to a pass.
 bool gathers_for_pass(Opcode opcode);
-/// Returns the pass of such a gather, or the pass in which an event happens.
+/// Returns the pass of such a gather, or the pass in which an event happens where backward passes
+/// are whole.
 InstructionId pass_of(const InstructionId& id);
 /// Returns the moment when the pass of a gather needs what it brings.
 InstructionId need_of(const InstructionId& gather);

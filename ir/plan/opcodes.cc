@@ -44,6 +44,8 @@ char object_letter(Opcode opcode) {
       return 'b';
     case Opcode::kForward:
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
     case Opcode::kNorm:
     case Opcode::kUpdate:
     case Opcode::kReport:

@@ -14,13 +14,12 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, 17> kOpcodeNames = {
-    "forward",        "backward",        "send",
-    "recv",           "send_gradient",   "recv_gradient",
-    "all_reduce",     "reduce_scatter",  "all_gather",
-    "norm",           "update",          "report",
-    "gather_forward", "gather_backward", "gradients",
-    "in_forward",     "in_backward"};
+constexpr std::array<std::string_view, 19> kOpcodeNames = {
+    "forward",    "backward",       "backward_input", "backward_weight",
+    "send",       "recv",           "send_gradient",  "recv_gradient",
+    "all_reduce", "reduce_scatter", "all_gather",     "norm",
+    "update",     "report",         "gather_forward", "gather_backward",
+    "gradients",  "in_forward",     "in_backward"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
@@ -131,6 +130,8 @@ StreamKind stream_of(Opcode opcode) {
       return StreamKind::kCollective;
     case Opcode::kForward:
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
     case Opcode::kUpdate:
     case Opcode::kGradients:
     case Opcode::kInForward:

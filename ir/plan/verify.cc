@@ -273,6 +273,11 @@ class StructureChecker {
                        bucket.parts.size()));
     }
     if (faults_.empty() && bucket.is_sharded()) check_parts(bucket);
+    if (bucket.divides_gradients() && plan_.parts_backward()) {
+      fail(fmt::format("bucket {} has state={}, but the schedule is {}", bucket.name,
+                       name_of(bucket.state), name_of(plan_.schedule)),
+           "gradients are divided by backward passes that are not parted");
+    }
   }
 
   /// Checks who owns what of a sharded bucket. Needs: stages and members are right.

@@ -40,7 +40,9 @@ class ProgramChecker {
 
   void run() {
     const std::size_t before = faults_.size();
-    const std::size_t least = stage_.idle() ? 1 : 2 * static_cast<std::size_t>(plan_.micro_batches);
+    const std::size_t passes = plan_.parts_backward() ? 3 : 2;
+    const std::size_t least =
+        stage_.idle() ? 1 : passes * static_cast<std::size_t>(plan_.micro_batches);
     if (program_.instructions.size() < least) {
       return fail(-1, fmt::format("{} instructions are too few for {} micro-batches",
                                   program_.instructions.size(), plan_.micro_batches));
@@ -75,7 +77,8 @@ class ProgramChecker {
     if (clips()) expected_[{Opcode::kNorm, -1, -1}] = false;
     if (stage_.idle()) return;
     for (int k = 0; k < micro_batches_; ++k) {
-      expected_[{Opcode::kForward, -1, k}] = expected_[{Opcode::kBackward, -1, k}] = false;
+      expected_[{Opcode::kForward, -1, k}] = false;
+      expected_[plan_.input_pass(k)] = expected_[plan_.weight_pass(k)] = false;
       for (const int c : in_) expect_transfer(c, k, Opcode::kRecv, Opcode::kSendGradient);
       for (const int c : out_) expect_transfer(c, k, Opcode::kSend, Opcode::kRecvGradient);
     }
@@ -106,7 +109,7 @@ class ProgramChecker {
       } else {
         it->second = true;
         position_[id(i)] = i;
-        if (id(i).opcode == Opcode::kBackward) last_backward_ = id(i).micro_batch;
+        if (makes_gradients(id(i).opcode)) last_backward_ = id(i).micro_batch;
       }
     }
   }
@@ -185,7 +188,7 @@ class ProgramChecker {
                          name_of(gradients_of(std::max(0, dependency.object), -1))));
         return nullptr;
       }
-      target = {Opcode::kBackward, -1, dependency.micro_batch};
+      target = plan_.weight_pass(dependency.micro_batch);
     }
     const auto it = position_.find(target);
     if (it == position_.end() || it->second >= i) {
@@ -231,6 +234,7 @@ class ProgramChecker {
         for (const int c : in_) require(i, {Opcode::kRecv, c, k});
         return;
       case Opcode::kBackward:
+      case Opcode::kBackwardInput:
         require(i, {Opcode::kForward, -1, k});
         for (const int c : out_) {
           if (position_.contains({Opcode::kRecvGradient, c, k})) {
@@ -238,10 +242,12 @@ class ProgramChecker {
           }
         }
         return;
+      case Opcode::kBackwardWeight:
+        return require(i, {Opcode::kBackwardInput, -1, k});
       case Opcode::kSend:
         return require(i, {Opcode::kForward, -1, k});
       case Opcode::kSendGradient:
-        return require(i, {Opcode::kBackward, -1, k});
+        return require(i, plan_.input_pass(k));
       case Opcode::kAllReduce:
       case Opcode::kReduceScatter:
         return check_sum(i);
@@ -279,7 +285,7 @@ class ProgramChecker {
                   "waits for the one before it");
     }
     if (std::find(after.begin(), after.end(), event) != after.end()) return;
-    if (finished_before({Opcode::kBackward, -1, event.micro_batch}, i)) return;
+    if (finished_before(plan_.weight_pass(event.micro_batch), i)) return;
     fail(static_cast<int>(i),
          fmt::format("'{}' may start before its last gradient is there", spelled(id(i))),
          fmt::format("add '{}' to its after=", name_of(event)));
@@ -288,7 +294,7 @@ class ProgramChecker {
   /// Checks what needs the sums of all gradients of the stage.
   void check_gradients(std::size_t i) {
     if (stage_.idle()) return;
-    for (int k = 0; k < micro_batches_; ++k) require(i, {Opcode::kBackward, -1, k});
+    for (int k = 0; k < micro_batches_; ++k) require(i, plan_.weight_pass(k));
     for (const auto& [instruction, seen] : expected_) {
       if (sums_gradients(instruction.opcode)) require(i, instruction);
     }

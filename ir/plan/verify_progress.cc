@@ -104,9 +104,10 @@ class ProgressChecker {
       add_edge(issue, end);
       const bool within = scatters || (gathers_for_pass(id.opcode) && gather != nullptr);
       if (scatters) {  // it is issued within the pass, which then waits for the one before it
-        std::size_t& now = reached.at({Opcode::kBackward, id.micro_batch});
+        const InstructionId pass = plan_.weight_pass(id.micro_batch);
+        std::size_t& now = reached.at({pass.opcode, id.micro_batch});
         add_edge(now, issue);
-        add_edge(issue, node_of(program.stage, {Opcode::kBackward, -1, id.micro_batch}));
+        add_edge(issue, node_of(program.stage, pass));
         if (scattered != kNobody) add_edge(scattered, issue);
         now = issue;
         scattered = end;
@@ -123,7 +124,7 @@ class ProgressChecker {
         add_waits(program.stage, instruction, issue);
       }
       if (gathers_for_pass(id.opcode)) gather = &id;
-      if (id.opcode == Opcode::kForward || id.opcode == Opcode::kBackward) {
+      if (id.opcode == Opcode::kForward || makes_gradients(id.opcode)) {
         reached[{id.opcode, id.micro_batch}] = issue;
       }
       std::size_t& before = last[static_cast<std::size_t>(stream_of(id.opcode))];
@@ -139,7 +140,7 @@ class ProgressChecker {
   void add_waits(int stage, const Instruction& instruction, std::size_t issue) {
     for (InstructionId dependency : instruction.after) {
       if (dependency.opcode == Opcode::kGradients) {  // those of gathers are edges already
-        dependency = {Opcode::kBackward, -1, dependency.micro_batch};
+        dependency = plan_.weight_pass(dependency.micro_batch);
       }
       add_edge(node_of(stage, dependency), issue);
     }

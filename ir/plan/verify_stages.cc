@@ -50,6 +50,11 @@ class StageChecker {
     check_samples(stage);
     check_operators(stage);
     check_segments(stage);
+    if (stage.recompute && plan_.parts_backward()) {
+      fail(fmt::format("stage {} recomputes, but the schedule is {}", stage.name,
+                       name_of(plan_.schedule)),
+           "what is computed again serves a backward pass that is not parted");
+    }
   }
 
   void check_idle(std::size_t index) {

@@ -35,7 +35,9 @@ std::vector<MemoryStep> ProgramMemory::steps(const StageMemory& m) const {
     const std::int64_t during = use.total();
     use.workspace = slot.id.opcode == Opcode::kUpdate ? 0 : m.ahead;
     if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
-    if (slot.id.opcode == Opcode::kBackward) use.activations -= m.in_flight;
+    if (goes_back(slot.id.opcode)) use.activations -= m.in_flight;
+    if (slot.id.opcode == Opcode::kBackwardInput) use.activations += m.put_off;
+    if (slot.id.opcode == Opcode::kBackwardWeight) use.activations -= m.put_off;
     steps.push_back({slot.id, during, use.total()});
   }
   return steps;
@@ -43,17 +45,26 @@ std::vector<MemoryStep> ProgramMemory::steps(const StageMemory& m) const {
 
 MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
   const bool forward = slot.id.opcode == Opcode::kForward;
-  const bool pass = forward || slot.id.opcode == Opcode::kBackward;
+  const bool pass = forward || goes_back(slot.id.opcode);
+  const bool weight = slot.id.opcode == Opcode::kBackwardWeight;
   MemoryUse use;
   use.parameters = m.parameters;
   use.gradients = m.gradients;
   use.optimizer = m.optimizer;
-  use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0));
+  use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0)) +
+                    m.put_off * (slot.put_off + (weight ? 1 : 0));
   use.transfers = m.received * slot.received + m.sent * slot.sent +
                   m.gradients_received * slot.gradients_received +
                   m.gradients_sent * slot.gradients_sent;
   if (forward) use.transfers += m.received_and_free;
-  if (pass) use.workspace = (forward ? m.forward_peak : m.backward_peak) - m.in_flight;
+  if (pass) {
+    const bool parted = slot.id.opcode == Opcode::kBackwardInput;
+    use.workspace = (forward  ? m.forward_peak
+                     : parted ? m.input_peak
+                              : m.backward_peak) -
+                    m.in_flight;
+  }
+  if (weight) use.workspace = m.weight_peak - m.put_off;
   return use;
 }
 
@@ -69,11 +80,15 @@ void ProgramMemory::find_positions(const Program& program) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) != StreamKind::kCompute) continue;
     if (id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
-    if (id.opcode == Opcode::kBackward) backward_[id.micro_batch] = size();
+    if (goes_back(id.opcode)) backward_[id.micro_batch] = size();
+    if (id.opcode == Opcode::kBackwardWeight) weight_[id.micro_batch] = size();
     slots_.push_back({id});
   }
   for (const auto& [micro_batch, at] : forward_) {
     occupy(&Slot::others, at + 1, backward_.at(micro_batch));
+  }
+  for (const auto& [micro_batch, at] : weight_) {
+    occupy(&Slot::put_off, backward_.at(micro_batch) + 1, at);
   }
 }
 
@@ -83,7 +98,10 @@ int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
   int slot = 0;
   for (const InstructionId& id : after) {
     if (id.opcode == Opcode::kForward) slot = std::max(slot, forward_.at(id.micro_batch) + 1);
-    if (id.opcode == Opcode::kBackward) slot = std::max(slot, backward_.at(id.micro_batch) + 1);
+    if (goes_back(id.opcode)) slot = std::max(slot, backward_.at(id.micro_batch) + 1);
+    if (id.opcode == Opcode::kBackwardWeight) {
+      slot = std::max(slot, weight_.at(id.micro_batch) + 1);
+    }
   }
   return slot;
 }
@@ -145,7 +163,7 @@ void ProgramMemory::find_sends(const Program& program) {
 
 void ProgramMemory::find_states() {
   const auto key = [](const Slot& slot) {
-    return std::tuple(slot.id.opcode, slot.others, slot.received, slot.sent,
+    return std::tuple(slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
                       slot.gradients_received, slot.gradients_sent);
   };
   const auto less = [&](const Slot& a, const Slot& b) { return key(a) < key(b); };

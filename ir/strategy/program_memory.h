@@ -33,7 +33,8 @@ class ProgramMemory {
   /// The contents of memory while one compute instruction runs, as numbers of micro-batches.
   struct Slot {
     InstructionId id;
-    int others = 0;  // micro-batches between their passes, without this instruction's own
+    int others = 0;   // micro-batches between their passes, without this instruction's own
+    int put_off = 0;  // those between the two parts of their backward passes, likewise
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
   };
   using Counter = int Slot::*;
@@ -51,7 +52,8 @@ class ProgramMemory {
 
   std::vector<Slot> slots_;
   std::vector<Slot> states_;               // slots that differ in more than their micro-batch
-  std::map<int, int> forward_, backward_;  // slot by micro-batch
+  std::map<int, int> forward_, backward_;  // slot by micro-batch; of parted backwards, the first
+  std::map<int, int> weight_;              // likewise, the second
 };
 
 }  // namespace agpcs

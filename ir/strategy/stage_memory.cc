@@ -8,6 +8,7 @@
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -41,8 +42,9 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
       inputs_.push_back(tensors_[at(inputs[i])].root);
       if (tensor.kind != TensorKind::kActivation) residents_.push_back(inputs[i]);
       if (tensor.needs_gradient && passes_gradient(graph.op(op), i)) {
-        gradients_.push_back(
-            {inputs[i], holder_of(inputs[i]), tensor.kind == TensorKind::kParameter});
+        gradients_.push_back({inputs[i], holder_of(inputs[i]),
+                              tensor.kind == TensorKind::kParameter,
+                              put_off_input(graph, op) == static_cast<int>(i), view_made_by(op)});
       }
     }
     for (const TensorId id : graph.op(op).outputs) {
@@ -64,6 +66,14 @@ TensorId StageMemoryModel::holder_of(TensorId id) const {
   return holder;
 }
 
+/// Returns the first of the views of a parameter from which `op` makes one; kNone: it makes none.
+TensorId StageMemoryModel::view_made_by(OpId op) const {
+  const TensorId made = graph_.op(op).outputs[0];
+  if (made == kNone) return kNone;
+  const TensorId root = tensors_[at(made)].root;
+  return graph_.tensor(root).kind == TensorKind::kParameter ? holder_of(made) : kNone;
+}
+
 StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) {
   parts_ = &parts;
   sizes_ = &sizes_for(samples);
@@ -74,7 +84,13 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   find_kept();
   memory_.forward_peak = forward_peak();
   memory_.in_flight = held_bytes();
-  memory_.backward_peak = backward_peak(memory_.in_flight);
+  if (parts.parts_backward) {
+    find_put_off();
+    memory_.weight_peak = weight_peak();
+    memory_.input_peak = backward_peak(memory_.in_flight);
+  } else {
+    memory_.backward_peak = backward_peak(memory_.in_flight);
+  }
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
   }
@@ -221,6 +237,62 @@ std::int64_t StageMemoryModel::held_bytes() const {
   return sum;
 }
 
+/// Finds what weight passes need that an input pass must not free: the other factor of each product
+/// and the gradient of what that makes. A weight pass goes back through the products, and frees
+/// these. The gradient of a weight goes into its bucket at once or, where a parameter has several
+/// products, when those of all are made and summed.
+void StageMemoryModel::find_put_off() {
+  for (const OpId op : parts_->ops) {
+    for_each(op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+      if (!to.in_weight_pass) return;
+      const TensorId parameter = tensors_[at(to.id)].root,
+                     factor = tensors_[at(graph_.op(op).inputs[0])].root,
+                     made = tensors_[at(graph_.op(op).outputs[0])].root;
+      const bool alone = needs_first(parameter, op);
+      OfOp& last_made = ops_[at(tensors_[at(parameter)].first_product)];
+      last_made.freed += bytes(to.id);
+      if (alone) {
+        put_off_.push_back(parameter);
+      } else {
+        last_made.passing = bytes(to.id);
+      }
+      if (graph_.tensor(factor).kind == TensorKind::kActivation && needs_first(factor, op)) {
+        put_off(factor, op);
+      }
+      tensors_[at(made)].gradient_put_off = true;
+      put_off(made, op);
+    });
+  }
+}
+
+/// Returns whether no operator before `op` needs `root` in its weight pass, and notes that `op`
+/// does.
+bool StageMemoryModel::needs_first(TensorId root, OpId op) {
+  OpId& first = tensors_[at(root)].first_product;
+  if (first != kNone) return false;
+  first = op;
+  return true;
+}
+
+/// Notes that what has the size of `root` is held until the weight pass of `op`.
+void StageMemoryModel::put_off(TensorId root, OpId op) {
+  memory_.put_off += bytes(root);
+  ops_[at(op)].freed += bytes(root);
+  put_off_.push_back(root);
+}
+
+std::int64_t StageMemoryModel::weight_peak() {
+  std::int64_t live = memory_.put_off, peak = live;
+  for (auto op = parts_->ops.rbegin(); op != parts_->ops.rend(); ++op) {
+    for_each(*op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+      if (to.in_weight_pass) live += bytes(to.id);
+    });
+    peak = std::max(peak, live + std::exchange(ops_[at(*op)].passing, 0));
+    live -= take_freed(*op);
+  }
+  return peak;
+}
+
 std::int64_t StageMemoryModel::forward_peak() {
   HeldWalk held(parts_->held.at_forward, parts_->held.forward);
   std::int64_t live = 0, peak = 0;
@@ -244,11 +316,18 @@ std::int64_t StageMemoryModel::forward_peak() {
   return std::max(peak, live + held.held());
 }
 
+/// Returns whether the weight pass makes a gradient: that of a product's weight, or that of what a
+/// view is made of, where all that read the view are such products.
+bool StageMemoryModel::is_put_off(const Gradient& to) const {
+  return to.in_weight_pass || (to.of_view != kNone && !tensors_[at(to.of_view)].has_gradient);
+}
+
 /// Adds the gradients that the backward pass of `op` makes for activations to `live`. Returns the
 /// bytes of its gradients of parameters, which go into their buckets at once.
 std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
   std::int64_t passing = 0;
   for_each(op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+    if (parts_->parts_backward && is_put_off(to)) return;
     if (to.of_parameter) {
       passing += bytes(to.id);
       return;
@@ -302,7 +381,8 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t kept) {
   for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
   for (const TensorId id : kept_) {
     const OfTensor& tensor = tensors_[at(id)];
-    if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
+    if (!tensor.sent && tensor.first_product == kNone)
+      ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
   std::int64_t live = kept, peak = kept + held.held();
   const auto repeated = [&](std::size_t first, std::size_t end) {
@@ -315,7 +395,9 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t kept) {
     peak = std::max(peak, live + passing + held.begin(op));
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OfTensor& tensor = tensors_[at(id)];
-      if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
+      if (tensor.sent && tensor.gradient_put_off) live += bytes(id);  // longer than its message
+      const bool freed = std::exchange(tensor.has_gradient, false) && !tensor.gradient_put_off;
+      if (freed) live -= tensor.gradient;
     });
     live -= take_freed(op);
     held.end(op);
@@ -338,6 +420,11 @@ void StageMemoryModel::forget() {
     for_each(op, &OfOp::outputs, outputs_,
              [&](TensorId id) { forget_reader(tensors_[at(id)].root); });
   }
+  for (const TensorId id : put_off_) {
+    tensors_[at(id)].first_product = kNone;
+    tensors_[at(id)].gradient_put_off = false;
+  }
+  put_off_.clear();
   kept_.clear();
   received_.clear();
   sent_.clear();
@@ -418,6 +505,7 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.micro_batches = plan.micro_batches;
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
   parts.segment_ends = segment_ends(described, parts.ops.size());
+  parts.parts_backward = plan.parts_backward();
   std::vector<FilledBucket> filled;
   std::vector<int> indices;  // of these in the plan
   for (const PlanBucket& bucket : plan.buckets) {

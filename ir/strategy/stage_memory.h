@@ -25,7 +25,10 @@ struct StageMemory {
   std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
   std::int64_t backward_peak = 0;  ///< of one micro-batch in its backward pass, with `in_flight`
   std::int64_t ahead = 0;          ///< parameters that are gathered for the next pass, between two
-  std::int64_t received = 0;       ///< activations that one micro-batch receives
+  /// Where backward passes are parted, else 0: held by one micro-batch between the two parts; of
+  /// one micro-batch in its input pass, with `in_flight`; and in its weight pass, with `put_off`.
+  std::int64_t put_off = 0, input_peak = 0, weight_peak = 0;
+  std::int64_t received = 0;           ///< activations that one micro-batch receives
   std::int64_t received_and_free = 0;  ///< the part of `received` that `in_flight` does not hold
   std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
   std::int64_t gradients_received = 0;
@@ -48,6 +51,8 @@ struct StageParts {
   /// Where backward passes need these; buckets are the plan's.
   std::vector<BucketUse> uses;
   std::int64_t micro_batches = 1;
+  /// Input and weight passes are apart; nothing is recomputed, and `held` is empty.
+  bool parts_backward = false;
   /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
   std::vector<std::size_t> segment_ends;
 };
@@ -83,14 +88,18 @@ class StageMemoryModel {
     OpId repeated = kNone;      // the same, of those that are recomputed with its producer
     OpId last_reader = kNone;   // the last operator that reads it, or its producer
     std::int64_t gradient = 0;  // bytes of its gradient
+    // The first operator whose weight pass multiplies by it or, of a parameter, makes its gradient.
+    OpId first_product = kNone;
     bool seen = false, received = false, sent = false, has_gradient = false;
+    bool gradient_put_off = false;  // its gradient stays for a weight pass
   };
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.
     std::size_t residents = 0, inputs = 0, outputs = 0, gradients = 0;
-    std::int64_t extra = 0;    // bytes that it keeps besides tensors
-    std::int64_t freed = 0;    // bytes that are freed when it ends
-    std::int64_t passing = 0;  // bytes that are freed when it has been computed again
+    std::int64_t extra = 0;  // bytes that it keeps besides tensors
+    std::int64_t freed = 0;  // bytes that are freed when it ends
+    // Bytes that are freed when it has been computed again, or of a sum that its weight pass makes.
+    std::int64_t passing = 0;
   };
   /// An input to which a gradient flows. In backward passes it is held until they have computed
   /// what made `holder`, the input's storage; of a view of a parameter, the first view, from which
@@ -98,6 +107,8 @@ class StageMemoryModel {
   struct Gradient {
     TensorId id = kNone, holder = kNone;
     bool of_parameter = false;
+    bool in_weight_pass = false;  // where backward passes are parted, a weight pass makes it
+    TensorId of_view = kNone;     // of what makes a view of a parameter: the first view
   };
   /// Calls `f(element)` for each element of `list` in the range of `op`.
   template <typename List, typename F>
@@ -127,8 +138,14 @@ class StageMemoryModel {
   void keep_inputs_of_segment(std::size_t first, std::size_t end);
   bool is_made_by(TensorId root, std::size_t first, std::size_t end) const;
   TensorId holder_of(TensorId id) const;
+  TensorId view_made_by(OpId op) const;
   std::int64_t held_bytes() const;
+  void find_put_off();
+  bool needs_first(TensorId root, OpId op);
+  void put_off(TensorId root, OpId op);
+  std::int64_t weight_peak();
   std::int64_t forward_peak();
+  bool is_put_off(const Gradient& to) const;
   std::int64_t make_gradients(OpId op, std::int64_t& live);
   std::int64_t repeat(std::size_t first, std::size_t end, std::int64_t& live);
   std::int64_t backward_peak(std::int64_t kept);
@@ -151,6 +168,7 @@ class StageMemoryModel {
   Sizes* sizes_ = nullptr;
   std::int64_t samples_ = 0;
   std::vector<TensorId> kept_, received_, sent_, with_gradient_;  // root tensors, each once
+  std::vector<TensorId> put_off_;  // likewise, that weight passes need
   StageMemory memory_;
 };
 

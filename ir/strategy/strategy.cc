@@ -67,10 +67,14 @@ class StrategyVerifier {
   }
 
   Status check_in_flight() const {
+    if (s_.schedule == Schedule::kZeroBubble && !may_part_backward(s_)) {
+      return fail("the schedule is {}, but a stage recomputes, or divides gradients or parameters",
+                  name_of(s_.schedule));
+    }
     for (int i = 0; i < stage_count(); ++i) {
       const std::optional<std::int64_t>& own = s_.stages[static_cast<std::size_t>(i)].in_flight;
       if (!own) continue;
-      if (s_.schedule != Schedule::k1F1B) {
+      if (s_.schedule == Schedule::kGPipe) {
         return fail("stage {} has {} micro-batches in flight, but the schedule is {}", i, *own,
                     name_of(s_.schedule));
       }
@@ -374,7 +378,20 @@ std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy) {
   return numbers;
 }
 
+std::int64_t weight_lag(const std::vector<std::int64_t>& in_flight, std::size_t stage) {
+  return *std::max_element(in_flight.begin(), in_flight.end()) - in_flight[stage];
+}
+
+bool may_part_backward(const Strategy& strategy) {
+  return std::none_of(strategy.stages.begin(), strategy.stages.end(), [](const StageSpec& spec) {
+    return spec.recompute || spec.state >= StateLevel::kGradients;
+  });
+}
+
 void fit_in_flight(Strategy& strategy) {
+  if (strategy.schedule == Schedule::kZeroBubble && !may_part_backward(strategy)) {
+    strategy.schedule = Schedule::k1F1B;
+  }
   const auto stages = static_cast<std::int64_t>(strategy.stages.size());
   std::int64_t most = strategy.micro_batches;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {

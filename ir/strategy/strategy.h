@@ -46,7 +46,8 @@ struct StageSpec {
   /// read, too.
   StateLevel state = StateLevel::kWhole;
   DeviceId odd = kNone;  ///< the wish for `odd_replica`; kNone where micro-batches are equal
-  /// With 1F1B, the most micro-batches between their passes; none: `textbook_in_flight`.
+  /// With 1F1B, whose backward passes may be parted, the most micro-batches between their passes;
+  /// none: `textbook_in_flight`.
   std::optional<std::int64_t> in_flight = std::nullopt;
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
@@ -98,6 +99,14 @@ struct Strategy {
 std::int64_t most_in_flight(const Strategy& strategy, std::size_t stage);
 /// Returns that of each stage.
 std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
+/// Returns how many weight passes stage `stage` puts off where backward passes are parted: as many
+/// as it has fewer micro-batches in flight than the stage that has most. So no stage holds
+/// something of more micro-batches than that stage, and with 1F1B's numbers it is ZB-H1.
+std::int64_t weight_lag(const std::vector<std::int64_t>& in_flight, std::size_t stage);
+
+/// Returns whether backward passes may be parted: no stage recomputes, or divides
+/// gradients or parameters.
+bool may_part_backward(const Strategy& strategy);
 
 /// Checks a strategy against its problem:
 /// - every operator is in a stage, edges never go back, no stage is empty;
@@ -106,7 +115,8 @@ std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
 /// - operators that share running statistics share a stage;
 /// - tensors that cross stages may do so (`can_cross`);
 /// - a stage has between 1 and all micro-batches in flight, and no fewer than a stage to which it
-///   sends a tensor with a gradient. What stages have in flight depends on 1F1B alone;
+///   sends a tensor with a gradient. GPipe has no such numbers;
+/// - backward passes are parted only if they may be (`may_part_backward`);
 /// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
 ///   of several stages has one, and no stage that divides its state;
@@ -123,7 +133,8 @@ std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
 /// closes. Where d[p] < d[s], one does: backward 0 of s waits for forward d[s] - 1 of p, that for
 /// backward d[s] - 1 - d[p] of p, and that for the same of s. Only stages that exchange gradients
 /// need be compared, whatever skips and branches there are. Messages add no cycle
-/// (codegen/stage_program.h).
+/// (codegen/stage_program.h). Where backward passes are parted, this holds of input passes; weight
+/// passes wait for an earlier pass of their own stage alone, so they close no cycle either.
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 
@@ -146,7 +157,7 @@ void forget_parts(Strategy& strategy, int stage);
 
 /// Repairs what stages have in flight after stages, micro-batches or the schedule have changed: no
 /// stage has more than an earlier one, or than there are micro-batches, and one that has what the
-/// textbook says does not say so.
+/// textbook says does not say so. Backward passes that may not be parted are not: that is 1F1B.
 void fit_in_flight(Strategy& strategy);
 
 /// Returns "recompute", "recompute=5/8" for 5 of 8 segments, or nothing if all is kept.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/weight_pass.h"
 #include "planner/bound/places.h"
 #include "planner/bound/prices.h"
 #include "planner/bound/sweep.h"
@@ -27,6 +28,13 @@ double most_entries(const Problem& problem, double most) {
                     most);
 }
 
+/// What holds of the passes of an operator, and of all that have larger forward passes, on every
+/// device: the least parts of its seconds that are the forward pass, and that are the forward and
+/// the input pass. `most_seconds` is the operator's alone, of a pass there and back.
+struct PassParts {
+  double forward = 1, not_put_off = 1, most_seconds = 0;
+};
+
 class SeveralStages {
  public:
   explicit SeveralStages(const BoundFacts& facts)
@@ -35,7 +43,8 @@ class SeveralStages {
         costs_(facts.costs),
         places_(bound_places(facts.problem.cluster)),
         crossing_(can_cross(graph_)),
-        rows_(facts.problem, places_, crossing_, most_entries(facts.problem, kManyEntries)) {}
+        rows_(facts.problem, places_, crossing_, most_entries(facts.problem, kManyEntries)),
+        parts_(facts.problem.options.part_backward && has_weight_passes()) {}
 
   /// The work falls with fewer micro-batches. So once it alone is no better than what was found,
   /// more micro-batches are no better either.
@@ -44,6 +53,7 @@ class SeveralStages {
     find_beside();
     set_floors(facts_.largest);
     find_prices();
+    if (parts_) find_pass_parts();
     const double report = 2 * least_latency(facts_.problem.cluster);
     for (const std::int64_t number : facts_.numbers) {
       set_floors(largest_micro_batch(facts_.batch, number));
@@ -60,6 +70,13 @@ class SeveralStages {
   }
 
  private:
+  bool has_weight_passes() const {
+    for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+      if (weight_part(graph_, op) > 0) return true;
+    }
+    return false;
+  }
+
   /// Sets floors: every sample of every operator is computed on some device. There it takes at
   /// least the least seconds a sample among passes of up to `most` samples, a micro-batch.
   void set_floors(std::int64_t most) {
@@ -92,6 +109,26 @@ class SeveralStages {
       return rows.cost(bound_prices(places_, now), seconds_).load;
     });
     prices_ = bound_prices(places_, std::move(money));
+  }
+
+  /// Sets `pass_parts_`. `not_put_off` is first that of the operator itself.
+  void find_pass_parts() {
+    for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+      PassParts parts;
+      for (const int kind : facts_.kinds) {
+        const OpRange own = costs_.range(kind, op, facts_.largest);
+        parts.forward = std::min(parts.forward, own.forward_part);
+        parts.most_seconds = std::max(parts.most_seconds, own.most_seconds);
+      }
+      parts.not_put_off = 1 - weight_part(graph_, op) * (1 - parts.forward);
+      pass_parts_.push_back(parts);
+    }
+    std::sort(pass_parts_.begin(), pass_parts_.end(),
+              [](const PassParts& a, const PassParts& b) { return a.forward < b.forward; });
+    double least = 1;
+    for (std::size_t i = pass_parts_.size(); i-- > 0;) {
+      least = pass_parts_[i].not_put_off = std::min(least, pass_parts_[i].not_put_off);
+    }
   }
 
   /// Sets `beside_`: which operators are not in the largest set that is joined by tensors that
@@ -138,7 +175,8 @@ class SeveralStages {
   double with_waiting(double computing, std::int64_t number) const {
     if (facts_.batch % number != 0) return computing;
     const double cheapest = *std::min_element(prices_.device.begin(), prices_.device.end());
-    const double meeting = computing / (1 - cheapest / static_cast<double>(number));
+    const double meeting = parts_ ? with_first_passes(computing, cheapest, number)
+                                  : computing / (1 - cheapest / static_cast<double>(number));
     if (std::none_of(beside_.begin(), beside_.end(), [](bool beside) { return beside; })) {
       return meeting;
     }
@@ -146,6 +184,34 @@ class SeveralStages {
     if (measured) return computing;
     const double alone = (computing - cheapest * most_beside(number)) / (1 - cheapest);
     return std::max(computing, std::min(meeting, alone));
+  }
+
+  /// Does so for samples that meet where backward passes may be parted. Then d may compute weight
+  /// passes to the end, but it still waits for the first forward pass of e, and e for the first
+  /// forward and input pass of d. Some operators may have small such passes. What a device computes
+  /// of these is no more than all their samples, `others`, so the idle part is one of T - others,
+  /// whichever operators these are.
+  double with_first_passes(double computing, double cheapest, std::int64_t number) const {
+    double best = computing, others = 0;
+    for (const PassParts& parts : pass_parts_) {
+      const double idle = cheapest * least_idle(parts, static_cast<double>(number));
+      best = std::max(best, (computing - idle * others) / (1 - idle));
+      others += parts.most_seconds * static_cast<double>(number);
+    }
+    return best;
+  }
+
+  /// Returns the least part of the step that e and d are idle together. Let them be idle for x and
+  /// y of it, f be the least part of forward passes, and g that of forward and input passes.
+  /// - d waits for the first of e's m forward passes: y >= f (1 - x) / m.
+  /// - The first input pass of e comes after its first forward pass F and those of d. Before it, e
+  ///   has nothing to compute but m forward passes: x >= F + g (1 - y) / m - m F, and y >= F.
+  /// Without F, the second says x + (m - 1) y >= g (1 - y) / m. If m = 1, both together say what is
+  /// returned; else the least x + y is at x = 0.
+  static double least_idle(const PassParts& parts, double m) {
+    const double f = parts.forward, g = parts.not_put_off;
+    if (m > 1) return std::max(f / m, g / (m * (m - 1) + g));
+    return f < 1 ? (g * (1 - f) + f * (1 - g)) / (1 - f * g) : 1;
   }
 
   /// Returns the most seconds that a device computes operators beside the joined ones.
@@ -201,8 +267,10 @@ class SeveralStages {
 
   /// Bounds the latency. A sample's rows go forward along a path, operator after operator: those of
   /// a stage run one after another, and a stage waits for the replica that has the row. The
-  /// sample's gradients go back along another path that starts where the first ends. The averages
-  /// of a path's operators over the samples add up, and some sample takes no less than the average.
+  /// sample's gradients go back along another path that starts where the first ends. Where backward
+  /// passes may be parted, that is without weight passes, but for that of the operator at which the
+  /// path ends: it comes after the input pass of its stage. The averages of a path's operators over
+  /// the samples add up, and some sample takes no less than the average.
   double longest_path(std::int64_t samples) const {
     std::vector<double> there(graph_.ops.size()), back(graph_.ops.size());
     double longest = 0;
@@ -217,7 +285,9 @@ class SeveralStages {
         back[at(op)] = std::max(back[at(op)], back[at(tensor.producer)]);
       }
       there[at(op)] += pass(op, samples, &OpSeconds::forward);
-      back[at(op)] += pass(op, samples, &OpSeconds::backward);
+      const double backward = pass(op, samples, &OpSeconds::backward);
+      const double put_off = parts_ ? weight_part(graph_, op) * backward : 0;
+      back[at(op)] = std::max(back[at(op)], put_off) + (backward - put_off);
       longest = std::max(longest, there[at(op)] + back[at(op)]);
     }
     return longest;
@@ -247,10 +317,12 @@ class SeveralStages {
   const BoundPlaces places_;
   const std::vector<bool> crossing_;
   const RowSweep rows_;
+  const bool parts_;          // backward passes may be parted, and there is something to put off
   std::vector<bool> beside_;  // by operator
   BoundPrices prices_;
-  std::vector<OpFloor> floors_;  // by operator, then place
-  std::vector<double> seconds_;  // of all samples, by operator, then place
+  std::vector<PassParts> pass_parts_;  // the least forward passes first; empty: none are parted
+  std::vector<OpFloor> floors_;        // by operator, then place
+  std::vector<double> seconds_;        // of all samples, by operator, then place
 };
 
 }  // namespace

@@ -103,8 +103,8 @@ class Evaluator::Impl {
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
     add_collectives(takes_time);
     if (most < StepEngine::kAll) {
-      const double least =
-          add_tails(problem_.cluster, *partition_, replicas_.equals(), buckets_.all(), step_);
+      const double least = add_tails(problem_.cluster, *partition_, replicas_.equals(),
+                                     buckets_.all(), parted(), step_);
       if (least > most * (1 + 1e-9)) return least;
     }
     add_channels(false);
@@ -117,6 +117,7 @@ class Evaluator::Impl {
   const StageSpec& spec(int stage) const { return strategy_->stages[at(stage)]; }
   StageInfo& info(int stage) const { return *partition_->stages[at(stage)]; }
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
+  bool parted() const { return strategy_->schedule == Schedule::kZeroBubble; }
 
   /// Returns whether a stage divides its state.
   bool divides(const Strategy& strategy) const {
@@ -228,7 +229,7 @@ class Evaluator::Impl {
       });
     }
     for (const EqualReplicas& equal : replicas_.equals()) {
-      ReplicaKey replica = {equal.kind, equal.samples, spec(equal.stage).recompute};
+      ReplicaKey replica = {equal.kind, equal.samples, spec(equal.stage).recompute, parted()};
       const StageSeconds& seconds = stages_.seconds(info(equal.stage), replica);
       if (equal.odd) --replica.samples;
       const StageSeconds& smaller = stages_.seconds(info(equal.stage), replica);
@@ -237,7 +238,7 @@ class Evaluator::Impl {
                              seconds.backward,
                              problem_.costs.update_seconds(equal.kind, elements - equal.others,
                                                            tensors_[at(equal.stage)]),
-                             smaller.forward, smaller.backward});
+                             smaller.forward, smaller.backward, seconds.weight, smaller.weight});
       for (const StepBucket& bucket : buckets_.all()) {
         step_.gradients.push_back(0);
         if (scatters) step_.larger_gradients.push_back(0);

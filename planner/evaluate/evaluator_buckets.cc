@@ -20,15 +20,16 @@ void StepBuckets::load(const Strategy& strategy, const PartitionInfo& partition,
 
 void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
   const std::int64_t bytes = problem_.options.bucket_bytes;
+  const bool parted = strategy_->schedule == Schedule::kZeroBubble;
   for (int stage = 0; stage < static_cast<int>(devices.size()); ++stage) {
     GroupInfo& of_stage = *devices[at(stage)];
     const StageSpec& spec = strategy_->stages[at(stage)];
     const StageInfo::Groups& groups =
         divided_by(spec, problem_.training) >= StateLevel::kGradients
             ? stages_.filled(info(stage), bytes)
-        : bytes > 0
-            ? stages_.packed(info(stage), bytes)
-            : stages_.scheduled(info(stage), spec, groups_.lines_of(of_stage), of_stage.number);
+        : bytes > 0 ? stages_.packed(info(stage), bytes)
+                    : stages_.scheduled(info(stage), spec, parted, groups_.lines_of(of_stage),
+                                        of_stage.number);
     for (const StageInfo::Group& bucket : groups) {
       buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, bucket.held, stage,
                           bucket.first, groups_.choose(of_stage, bucket.bytes), &of_stage});

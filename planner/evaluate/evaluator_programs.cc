@@ -29,13 +29,14 @@ std::int64_t enough_for_memory(const PipelineShape& shape) {
         textbook_in_flight(stages, static_cast<std::int64_t>(s), shape.micro_batches);
     if (shape.in_flight[s] != textbook) return shape.micro_batches;
   }
-  return std::min<std::int64_t>(shape.micro_batches, 2 * stages + 8);
+  return std::min<std::int64_t>(shape.micro_batches, (shape.parts_backward ? 3 : 2) * stages + 8);
 }
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.clear();
   key.push_back(static_cast<int>(shape.micro_batches));
   key.push_back(static_cast<int>(shape.alone.size()));
+  key.push_back(shape.parts_backward ? 1 : 0);
   for (const std::int64_t number : shape.in_flight) key.push_back(static_cast<int>(number));
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(shape.clips ? 1 : 0);
@@ -69,6 +70,7 @@ Plan plan_of(const PipelineShape& shape) {
   Plan plan;
   plan.training.optimizer.max_norm = shape.clips ? 1 : 0;
   plan.micro_batches = shape.micro_batches;
+  plan.schedule = shape.parts_backward ? Schedule::kZeroBubble : Schedule::k1F1B;
   for (const bool alone : shape.alone) {
     PlanStage stage;
     stage.ranks.resize(alone ? 1 : 2);
@@ -99,6 +101,7 @@ Plan plan_of(const PipelineShape& shape) {
 
 void PipelineShape::set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts) {
   micro_batches = strategy.micro_batches;
+  parts_backward = strategy.schedule == Schedule::kZeroBubble;
   in_flight.clear();
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     in_flight.push_back(most_in_flight(strategy, s));

@@ -25,6 +25,7 @@ struct PipelineShape {
   bool clips = false;  ///< the optimizer clips gradients
   std::int64_t micro_batches = 1;
   std::vector<std::int64_t> in_flight;  ///< by stage: micro-batches between their passes
+  bool parts_backward = false;
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;         ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;   ///< by bucket: the first of its stages

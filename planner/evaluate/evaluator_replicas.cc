@@ -91,7 +91,7 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
     for (const StageInfo::Group& group :
          stages_.filled(info(stage), problem_.options.bucket_bytes)) {
       filled_.emplace_back();
-      for (std::int64_t i = 0; i < group.tensors; ++i) fill(info(stage).parameters[next++]);
+      for (std::int64_t i = 0; i < group.tensors; ++i) fill(stage, info(stage).parameters[next++]);
       if (gathers) gather();
     }
   }
@@ -99,7 +99,7 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
     if (bucket.stage != stage || bucket.is_shared()) continue;
     if (own && bucket.state < StateLevel::kGradients) continue;
     filled_.emplace_back();
-    for (const TensorId id : bucket.parameters) fill(stages_.parameter(id));
+    for (const TensorId id : bucket.parameters) fill(stage, stages_.parameter(id));
     if (own ? bucket.state == StateLevel::kParameters : gathers) gather();
   }
   for (const FilledBucket& bucket : filled_) {
@@ -111,9 +111,9 @@ StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& re
   return unsummed;
 }
 
-void StepReplicas::fill(const StageInfo::Parameter& parameter) {
-  filled_.back().add(parameter.read, parameter.last, parameter.first, parameter.gradient.held_bytes,
-                     parameter.gradient.rounded_bytes);
+void StepReplicas::fill(int stage, const StageInfo::Parameter& parameter) {
+  filled_.back().add(stages_.read_in(info(stage), parameter), parameter.last, parameter.first,
+                     parameter.gradient.held_bytes, parameter.gradient.rounded_bytes);
 }
 
 /// Finds which of `buckets` passes need where.
@@ -172,9 +172,10 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
 
 StageMemory StepReplicas::memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
                                       const Recomputation& recompute) {
+  const bool parted = strategy_->schedule == Schedule::kZeroBubble;
   const auto of = [&](const HeldInPasses* held) {
-    return stages_.memory(info(stage), spec(stage), samples, strategy_->micro_batches, recompute,
-                          held);
+    return stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
+                          strategy_->micro_batches, held);
   };
   if (unsummed.held.summing == 0) return of(nullptr);
   const auto [known, added] = unsummed.memory.try_emplace(samples);

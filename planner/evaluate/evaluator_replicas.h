@@ -80,7 +80,7 @@ class StepReplicas {
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
   EqualReplicas& equals_of(int stage, std::size_t replica);
   Unsummed unsummed(int stage, const Recomputation& recompute);
-  void fill(const StageInfo::Parameter& parameter);
+  void fill(int stage, const StageInfo::Parameter& parameter);
   StageMemory memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
                           const Recomputation& recompute);
   void find_uses(std::vector<StepBucket>& buckets);

@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/weight_pass.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 
@@ -44,7 +45,8 @@ void add(const CutBytes& own, CutBytes& bytes) {
 std::size_t ReplicaKey::hash() const {
   const std::uint64_t how = static_cast<std::uint64_t>(recompute.segments) << 32 |
                             static_cast<std::uint64_t>(recompute.kept);
-  return mix(mix(static_cast<std::uint64_t>(samples), static_cast<std::uint64_t>(kind)), how);
+  const std::uint64_t of = static_cast<std::uint64_t>(samples) << 1 | (parted ? 1 : 0);
+  return mix(mix(of, static_cast<std::uint64_t>(kind)), how);
 }
 
 int StageInfo::index_of(OpId first) const {
@@ -90,6 +92,9 @@ StageTable::StageTable(const Problem& problem)
               "parameters of graph '{}' are not by first use", problem.graph.name);
   std::partial_sum(first_read_.begin(), first_read_.end(), first_read_.begin());
   list_made();
+  for (OpId op = 0; op < static_cast<OpId>(problem.graph.ops.size()); ++op) {
+    weight_parts_.push_back(weight_part(problem.graph, op));
+  }
 }
 
 void StageTable::list_made() {
@@ -187,6 +192,12 @@ StageInfo* StageTable::intern(StageParts parts) {
   return stages_.emplace(hash, std::move(stage))->second.get();
 }
 
+OpId StageTable::read_in(const StageInfo& stage, const StageInfo::Parameter& parameter) const {
+  const std::vector<OpId>& ops = stage.parts.ops;
+  if (std::binary_search(ops.begin(), ops.end(), parameter.read)) return parameter.read;
+  return readers_of(problem_.graph, parameter.id, ops).back();
+}
+
 /// Adds the parameters, the first completed gradient first, as `group_gradients` orders them.
 void StageTable::add_parameters(StageInfo& stage) const {
   const std::vector<OpId>& ops = stage.parts.ops;
@@ -201,10 +212,7 @@ void StageTable::add_parameters(StageInfo& stage) const {
     stage.firsts.push_back(*op);
     for (std::size_t i = first; i < end; ++i) {
       if (is_shared(parameters_[i])) continue;
-      StageInfo::Parameter& parameter = stage.parameters.emplace_back(parameters_[i]);
-      if (!std::binary_search(ops.begin(), ops.end(), parameter.read)) {
-        parameter.read = readers_of(problem_.graph, parameter.id, ops).back();
-      }
+      stage.parameters.push_back(parameters_[i]);
       stage.held_bytes += parameters_[i].gradient.held_bytes;
       stage.rounded_bytes += parameters_[i].gradient.rounded_bytes;
       stage.travelling_bytes += parameters_[i].gradient.travelling_bytes;
@@ -340,21 +348,18 @@ const StageInfo::Groups& StageTable::filled(StageInfo& stage, std::int64_t bucke
   return packed(stage, bucket_bytes > 0 ? bucket_bytes : small);
 }
 
-const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec& spec,
+const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec& spec, bool parted,
                                                const std::vector<CostLine>& lines,
                                                std::uint64_t number) {
   const StageSeconds* slowest = nullptr;
   ReplicaKey key, last;
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
     const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
-    const ReplicaKey now = {kind, spec.shares[i], spec.recompute};
+    const ReplicaKey now = {kind, spec.shares[i], spec.recompute, parted};
     if (now == last) continue;
     last = now;
     const StageSeconds& replica = seconds(stage, now);
-    if (slowest != nullptr &&
-        replica.forward + replica.backward <= slowest->forward + slowest->backward) {
-      continue;
-    }
+    if (slowest != nullptr && replica.sum() <= slowest->sum()) continue;
     slowest = &replica;
     key = now;
   }
@@ -383,7 +388,7 @@ const StageSeconds& StageTable::seconds(StageInfo& stage, const ReplicaKey& repl
   remembered_ += stage.firsts.size() * sizeof(double) + sizeof(StageSeconds);
   return stage.seconds
       .emplace(replica, make_seconds(stage, times_.of(replica.kind, replica.samples),
-                                     segment_ends(stage, replica.recompute)))
+                                     segment_ends(stage, replica.recompute), replica.parted))
       .first->second;
 }
 
@@ -427,7 +432,8 @@ const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
 
 /// Computes the sums of `add_times`, in its order.
 StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                      const std::vector<std::size_t>& segment_ends) {
+                                      const std::vector<std::size_t>& segment_ends,
+                                      bool parted) const {
   StageSeconds seconds;
   const std::vector<OpId>& ops = stage.parts.ops;
   for (const OpId op : ops) seconds.forward += times[at(op)].forward;
@@ -437,24 +443,28 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
     for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
     elapsed += again;
   };
+  for (std::size_t i = ops.size(); parted && i-- > 0;) {
+    seconds.backward += (1 - weight_parts_[at(ops[i])]) * times[at(ops[i])].backward;
+  }
   seconds.gradients.reserve(stage.firsts.size());
   walk_back(ops.size(), segment_ends, repeated, [&](std::size_t i) {
-    elapsed += times[at(ops[i])].backward;
+    const double whole = times[at(ops[i])].backward;
+    elapsed += parted ? weight_parts_[at(ops[i])] * whole : whole;
     const std::size_t next = seconds.gradients.size();
     if (next < stage.firsts.size() && stage.firsts[next] == ops[i]) {
       seconds.gradients.push_back(elapsed);
     }
   });
-  seconds.backward = elapsed;
+  (parted ? seconds.weight : seconds.backward) = elapsed;
   return seconds;
 }
 
-StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                               std::int64_t micro_batches, const Recomputation& recompute,
-                               const HeldInPasses* held) {
+StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
+                               std::int64_t micro_batches, const HeldInPasses* held) {
   const auto of_parts = [&] {
-    stage.parts.segment_ends = segment_ends(stage, recompute);
-    return memory_model_.of(stage.parts, samples);
+    stage.parts.segment_ends = segment_ends(stage, replica.recompute);
+    stage.parts.parts_backward = replica.parted;
+    return memory_model_.of(stage.parts, replica.samples);
   };
   StageMemory memory;
   if (held != nullptr) {
@@ -462,7 +472,7 @@ StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int
     memory = of_parts();
     stage.parts.held = {};
   } else {
-    const auto [known, added] = stage.memory.try_emplace({kNone, samples, recompute});
+    const auto [known, added] = stage.memory.try_emplace(replica);
     if (added) {
       known->second = of_parts();
       remembered_ += sizeof(StageMemory);

@@ -25,8 +25,10 @@ namespace agpcs {
 /// The seconds of one micro-batch on a stage.
 struct StageSeconds {
   double forward = 0, backward = 0;
-  /// By `StageInfo::firsts`: seconds from the start of backward until that operator's gradients are
-  /// ready.
+  double weight = 0;  ///< of a parted backward pass; `backward` is then the input pass
+  double sum() const { return forward + backward + weight; }
+  /// By `StageInfo::firsts`: seconds from the start of backward, or of the weight pass, until that
+  /// operator's gradients are ready.
   std::vector<double> gradients;
 };
 
@@ -41,6 +43,7 @@ struct ReplicaKey {
   int kind = kNone;
   std::int64_t samples = 0;
   Recomputation recompute;
+  bool parted = false;  ///< the backward pass is parted
   friend auto operator<=>(const ReplicaKey&, const ReplicaKey&) = default;
   std::size_t hash() const;
 };
@@ -52,11 +55,11 @@ using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
 
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< all but gradients, micro_batches and segment_ends
+  StageParts parts;  ///< all but gradients, held, micro_batches, parts_backward and segment_ends
   struct Parameter {
     TensorId id = kNone;
     /// The operators that read it last and first: the backward of the one begins the gradient, that
-    /// of the other completes it. `read` is the last that reads it or a view of it.
+    /// of the other completes it. `read` is the last of the graph that reads it or a view of it.
     OpId last = kNone, first = kNone, read = kNone;
     GradientSize gradient;
   };
@@ -142,15 +145,17 @@ class StageTable {
   const StageInfo::Parameter& parameter(TensorId id) const {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
+  /// Returns the last operator of a stage that reads a parameter of it alone, or a view of that:
+  /// readers of a view may be in other stages.
+  OpId read_in(const StageInfo& stage, const StageInfo::Parameter& parameter) const;
   const StageSeconds& seconds(StageInfo& stage, const ReplicaKey& replica);
   const StageNeeds& needs(StageInfo& stage, const ReplicaKey& replica);
   /// Returns where segments of a stage that recomputes so end.
   const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch, and
   /// holds `held` in its passes, unless that is nullptr. It remembers the others.
-  StageMemory memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                     std::int64_t micro_batches, const Recomputation& recompute,
-                     const HeldInPasses* held);
+  StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
+                     std::int64_t micro_batches, const HeldInPasses* held);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.
@@ -161,7 +166,7 @@ class StageTable {
   /// Returns the buckets of `schedule_buckets`, for gradients as the slowest replica's last
   /// backward completes them, and for all-reduces that take what `lines` say. `number` identifies
   /// `lines`.
-  const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec,
+  const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec, bool parted,
                                      const std::vector<CostLine>& lines, std::uint64_t number);
   /// Returns the buckets of the parameters that stages share, sorted by stages: one for each set of
   /// stages and type, or with `bucket_bytes` > 0 several of at most so many bytes. They are
@@ -192,8 +197,8 @@ class StageTable {
   void add_parameters(StageInfo& stage) const;
   void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
-  static StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                   const std::vector<std::size_t>& segment_ends);
+  StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
+                            const std::vector<std::size_t>& segment_ends, bool parted) const;
 
   const Problem& problem_;
   StageMemoryModel memory_model_;
@@ -204,6 +209,7 @@ class StageTable {
   std::vector<std::size_t> first_read_;           // by OpId: where those that it reads first begin
   std::vector<Made> made_;                        // by producer
   std::vector<OpId> readers_;                     // of `made_`
+  std::vector<double> weight_parts_;              // by OpId
   const PartitionInfo* last_ = nullptr;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<PartitionInfo>> partitions_;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<StageInfo>> stages_;

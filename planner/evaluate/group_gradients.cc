@@ -43,7 +43,8 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
         fills ? table.filled(stage, bucket_bytes)
         : bucket_bytes > 0
             ? table.packed(stage, bucket_bytes)
-            : table.scheduled(stage, spec, collective_lines(problem.cluster, spec.devices), s);
+            : table.scheduled(stage, spec, strategy.schedule == Schedule::kZeroBubble,
+                              collective_lines(problem.cluster, spec.devices), s);
     std::size_t next = 0;
     for (const StageInfo::Group& group : groups) {
       Bucket bucket = {static_cast<int>(s), AllReduce::kRing, {}};

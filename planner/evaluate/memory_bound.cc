@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
 #include "ir/plan/choices.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,7 @@ void MemoryBound::Sums::add(const Sums& other) {
   resident += other.resident;
   gradients += other.gradients;
   of_update = std::max(of_update, other.of_update);
+  weights += other.weights;
   inputs.add(other.inputs);
   kept.add(other.kept);
   made.add(other.made);
@@ -96,8 +98,11 @@ void MemoryBound::add_resident() {
       if (id == kNone || graph.tensor(id).kind != TensorKind::kParameter) continue;
       passing += static_cast<double>(size(id, 1));
     }
-    double& most = blocks_[at(problem_.blocks.block_of[at(op)])].of_update;
-    most = std::max(most, passing);
+    Sums& block = blocks_[at(problem_.blocks.block_of[at(op)])];
+    block.of_update = std::max(block.of_update, passing);
+    const int weight = put_off_input(graph, op);
+    if (weight == kNone) continue;
+    block.weights += 2 * static_cast<double>(size(graph.op(op).inputs[at(weight)], 1));
   }
 }
 
@@ -185,6 +190,12 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double between = has_segments ? made : 0;
   const double held = recompute == kWholeStage ? messages : kept + between;
   const auto others = static_cast<double>(most_in_flight(strategy, stage) - 1);
+  // What weight passes need is kept, or a gradient of what is made. They hold what they make until
+  // their weight has no other product.
+  const bool parted = strategy.schedule == Schedule::kZeroBubble;
+  const auto lag =
+      parted ? static_cast<double>(weight_lag(in_flight_by_stage(strategy), stage)) : 0;
+  const double put_off = parted ? (kept + made) * (1 + lag) + sums.weights : 0;
   const double pass =
       std::max(made + 2 * received, kept + between + made + received + sums.of_update);
   const double transfers = 2 * micro_batches * messages;
@@ -195,7 +206,7 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const bool gathers = strategy.stages[stage].state == StateLevel::kParameters;
   const double gathered = gathers ? 2 * sums.gradients : 0;
   return sums.resident + unsummed + gathered + sums.inputs.at(samples) * micro_batches +
-         held * others + pass + transfers;
+         held * others + put_off + pass + transfers;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {

@@ -43,9 +43,11 @@ class MemoryBound {
     double resident = 0;   // parameters, their gradients and states, constants
     double gradients = 0;  // of parameters, held and rounded
     double of_update = 0;  // the most gradients of parameters that one operator makes
-    Bytes inputs;          // of the model
-    Bytes kept;            // tensors that it makes and some operator keeps, and what else is kept
-    Bytes made;            // all tensors that it makes, and what else is kept
+    double weights =
+        0;         // gradients that weight passes make, one for each product, and sums of them
+    Bytes inputs;  // of the model
+    Bytes kept;    // tensors that it makes and some operator keeps, and what else is kept
+    Bytes made;    // all tensors that it makes, and what else is kept
     Bytes received, sent;
     void add(const Sums& other);
   };

@@ -95,7 +95,8 @@ void StepFolder::load_ranks(const FlatStep& step) {
     const FlatTimes& t = step.times[i];
     std::uint64_t color =
         color_of({bits_of(t.begin), bits_of(t.forward), bits_of(t.backward), bits_of(t.update),
-                  bits_of(t.smaller_forward), bits_of(t.smaller_backward)});
+                  bits_of(t.smaller_forward), bits_of(t.smaller_backward), bits_of(t.weight),
+                  bits_of(t.smaller_weight)});
     for (std::size_t b = 0; b < buckets; ++b) {
       color = mix(color, bits_of(step.gradients[i * buckets + b]));
       if (step.larger_gradients.empty()) continue;

@@ -30,8 +30,13 @@ double least_seconds(const Cluster& cluster, const Exchange& exchange) {
 
 class Tails {
  public:
-  Tails(const PartitionInfo& partition, const std::vector<EqualReplicas>& equals, FlatStep& step)
-      : partition_(partition), equals_(equals), step_(step), heads_(partition.stages.size()) {
+  Tails(const PartitionInfo& partition, const std::vector<EqualReplicas>& equals, bool parted,
+        FlatStep& step)
+      : partition_(partition),
+        equals_(equals),
+        parted_(parted),
+        step_(step),
+        heads_(partition.stages.size()) {
     step_.tails.assign(step.times.size(), 0);
   }
 
@@ -57,11 +62,14 @@ class Tails {
     for (int stage = 0; stage < static_cast<int>(heads_.size()); ++stage) {
       set_head(stage);
       for_each_of(stage, [&](std::size_t i) {
-        step_.tails[i] = std::max(own_tail(stage, i), after_gradients(stage, i));
+        step_.tails[i] = own_tail(stage, i);
+        if (!parted_) step_.tails[i] = std::max(step_.tails[i], after_gradients(stage, i));
         const FlatTimes& times = step_.times[i];
-        const double passes = step_.smaller_from * (times.forward + times.backward) +
-                              (step_.micro_batches - step_.smaller_from) *
-                                  (times.smaller_forward + times.smaller_backward);
+        const double larger = times.forward + times.backward + times.weight;
+        const double smaller =
+            times.smaller_forward + times.smaller_backward + times.smaller_weight;
+        const double passes =
+            step_.smaller_from * larger + (step_.micro_batches - step_.smaller_from) * smaller;
         bound = std::max(bound, heads_[at(stage)] + times.begin + passes + step_.tails[i]);
       });
     }
@@ -99,14 +107,16 @@ class Tails {
   double own_tail(int stage, std::size_t i) const {
     const Sums& sums = sums_[at(stage)];
     const double* const gradients = step_.gradients.data() + i * step_.bucket_count();
+    const FlatTimes& times = step_.times[i];
+    const double last = parted_ ? times.smaller_weight : times.smaller_backward;
     double first = kNever, end = 0;
     for (std::size_t k = 0; k < sums.buckets.size(); ++k) {
-      const double made = gradients[sums.buckets[k]] - step_.times[i].smaller_backward;
+      const double made = gradients[sums.buckets[k]] - last;
       first = std::min(first, made);
       end = std::max(end, made + sums.seconds[k]);
     }
     if (!sums.buckets.empty()) end = std::max(end, first + sums.all);
-    return end + step_.times[i].update + sums.gathers;
+    return end + times.update + sums.gathers;
   }
 
   double after_gradients(int stage, std::size_t i) const {
@@ -125,6 +135,7 @@ class Tails {
 
   const PartitionInfo& partition_;
   const std::vector<EqualReplicas>& equals_;
+  bool parted_;
   FlatStep& step_;
   std::vector<double> heads_;  // by stage: when its first pass can begin
   std::vector<Sums> sums_;     // by stage
@@ -134,8 +145,8 @@ class Tails {
 
 double add_tails(const Cluster& cluster, const PartitionInfo& partition,
                  const std::vector<EqualReplicas>& equals, const std::vector<StepBucket>& buckets,
-                 FlatStep& step) {
-  Tails tails(partition, equals, step);
+                 bool parted, FlatStep& step) {
+  Tails tails(partition, equals, parted, step);
   tails.add_sums(cluster, buckets);
   return tails.run();
 }

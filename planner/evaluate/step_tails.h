@@ -16,13 +16,14 @@ namespace agpcs {
 ///   micro-batch.
 /// * After the last backward pass of a rank, as it began: its sums, which are made one after the
 ///   other from the first gradients on, then its update and what it gathers; or the same of a stage
-///   that waits for its gradients, with a backward pass before.
+///   that waits for its gradients, with a backward pass before. Where backward passes are `parted`,
+///   the last pass is a weight pass, for which no stage waits.
 /// A sum takes at least what its slowest flow takes alone on its slowest link.
 /// Needs: ranks, times, gradients and collectives of `step`; `equals` are the replicas by times;
 /// every pass of a stage is followed by that of the same micro-batch in the stages that wait for
 /// it.
 double add_tails(const Cluster& cluster, const PartitionInfo& partition,
                  const std::vector<EqualReplicas>& equals, const std::vector<StepBucket>& buckets,
-                 FlatStep& step);
+                 bool parted, FlatStep& step);
 
 }  // namespace agpcs

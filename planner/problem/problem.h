@@ -32,6 +32,7 @@ struct ProblemOptions {
   /// The most that stages may divide (`StageSpec::state`).
   StateLevel most_divided = StateLevel::kParameters;
   bool choose_in_flight = true;  ///< stages may differ from 1F1B's textbook (`StageSpec`)
+  bool part_backward = true;     ///< backward passes may be parted (Schedule::kZeroBubble)
   bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)
   bool cut_modules = true;       ///< stages may have parts of modules (`BlockOptions`)
 };

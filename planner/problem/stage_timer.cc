@@ -2,6 +2,7 @@
 #include "planner/problem/stage_timer.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
 
@@ -60,6 +61,20 @@ StageTimer::Seconds StageTimer::both(int kind, std::int64_t samples) {
     for (const OpId op : ops_) add(problem_->costs.seconds(kind, op, samples));
   }
   known_.insert(place, {of, seconds});
+  return seconds;
+}
+
+double StageTimer::weight_seconds(int kind, std::int64_t samples) {
+  const std::pair of(kind, samples);
+  for (const KnownWeight& known : weights_) {
+    if (known.of == of) return known.seconds;
+  }
+  double seconds = 0;
+  for (const OpId op : ops_) {
+    const double part = weight_part(problem_->graph, op);
+    if (part > 0) seconds += part * problem_->costs.seconds(kind, op, samples).backward;
+  }
+  weights_.push_back({of, seconds});
   return seconds;
 }
 

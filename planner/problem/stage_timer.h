@@ -53,6 +53,8 @@ class StageTimer {
   /// micro-batch.
   double seconds(int kind, std::int64_t samples) { return both(kind, samples).sum; }
   double forward_seconds(int kind, std::int64_t samples) { return both(kind, samples).forward; }
+  /// Returns the seconds of the weight pass, where the backward pass is parted.
+  double weight_seconds(int kind, std::int64_t samples);
   const std::vector<OpId>& ops() const { return ops_; }
 
   /// So many devices of one kind that follow each other, and so many equal shares.
@@ -79,6 +81,10 @@ class StageTimer {
     std::pair<int, std::int64_t> of;  // kind and samples
     Seconds seconds;
   };
+  struct KnownWeight {
+    std::pair<int, std::int64_t> of;  // likewise
+    double seconds = 0;
+  };
   struct KnownShares {
     std::int64_t samples = 0;
     std::vector<KindRun> kinds;
@@ -90,6 +96,7 @@ class StageTimer {
   std::vector<OpId> ops_;
   OperatorTimes* times_;
   std::vector<KnownSeconds> known_;  // sorted by `of`
+  std::vector<KnownWeight> weights_;
   std::vector<KnownShares> shares_;
 };
 

@@ -60,7 +60,7 @@ void read_in_flight(const Plan& plan, Strategy& strategy) {
     departs = departs || own != usual_in_flight(plan, static_cast<int>(s));
   }
   if (!departs) return;
-  strategy.schedule = Schedule::k1F1B;
+  if (strategy.schedule == Schedule::kGPipe) strategy.schedule = Schedule::k1F1B;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const std::int64_t own = most_in_flight(plan.programs[s]);
     if (own != most_in_flight(strategy, s)) strategy.stages[s].in_flight = own;

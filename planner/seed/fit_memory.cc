@@ -309,13 +309,20 @@ bool divides(const Strategy& strategy) {
                      [](const StageSpec& spec) { return spec.state != StateLevel::kWhole; });
 }
 
+/// Returns the strategy with whole backward passes, which may recompute and divide gradients.
+Strategy with_whole_passes(Strategy strategy) {
+  if (strategy.schedule == Schedule::kZeroBubble) strategy.schedule = Schedule::k1F1B;
+  return strategy;
+}
+
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                 StateLevel most_divided, SampleMoves move) {
+  const Strategy whole = with_whole_passes(strategy);
   bool divided = false;
   const auto fits_with = [&](std::span<const StateLevel> levels) {
-    std::optional<Strategy> fitted = helped(problem, evaluator, strategy, levels, move);
+    std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move);
     divided = fitted && divides(*fitted);
     // A stage left with a single device has other programs, so the whole strategy is judged again.
     if (!fitted || evaluator.lacking(*fitted) > 0) return false;
@@ -336,6 +343,7 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  strategy = with_whole_passes(std::move(strategy));
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   for (int stage = 0; stage < stages; ++stage) {
@@ -362,6 +370,18 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
   const Score own = evaluator.evaluate_up_to(more, score.step_seconds);
   if (!own.fits() || own.step_seconds >= score.step_seconds) return;
   strategy = std::move(more);
+  score = own;
+}
+
+void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
+  const bool may = problem.options.part_backward && strategy.stages.size() > 1 &&
+                   strategy.micro_batches > 1 && strategy.schedule == Schedule::k1F1B;
+  if (!may || !may_part_backward(strategy)) return;
+  Strategy parted = strategy;
+  parted.schedule = Schedule::kZeroBubble;
+  const Score own = evaluator.evaluate(parted);
+  if (!own.fits() || own.step_seconds >= score.step_seconds) return;
+  strategy = std::move(parted);
   score = own;
 }
 

@@ -34,10 +34,14 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
 /// evaluation, and a few `replica_bytes` for each such stage and each of its kinds.
 void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
 
+/// Parts the backward passes of a pipeline with 1F1B, if it then fits and the step is shorter. Same
+/// needs. Cost: an evaluation.
+void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
+
 /// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in
 /// flight than some number, the largest with which `fit_memory` succeeds. Returns false, with
-/// `strategy` as it was, if it fails with one, too. Same needs. Cost: that of `fit_memory` times
-/// the log2 of what is in flight.
+/// `strategy` as it was, if it fails with one, too. Needs: as `fit_memory`. Cost: that of
+/// `fit_memory` times the log2 of what is in flight.
 bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
 }  // namespace agpcs

@@ -2,8 +2,10 @@
 #include "planner/seed/layout.h"
 
 #include "cost_model/network/link_model.h"
+#include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/diagnostics.h"
+#include "ir/base/named.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
@@ -50,7 +52,23 @@ Status no_device(const Cluster& cluster, std::string_view name) {
                            did_you_mean(name, names, "devices")));
 }
 
-constexpr std::string_view kInFlight = "in-flight=";
+constexpr std::string_view kInFlight = "in-flight=", kSchedule = "schedule=";
+
+/// Takes "|schedule=zero-bubble" from the end of `text`.
+Result<Schedule> take_schedule(std::string_view& text) {
+  const std::size_t bar = text.rfind('|');
+  if (bar == std::string_view::npos || text.substr(bar + 1, kSchedule.size()) != kSchedule) {
+    return Schedule::k1F1B;
+  }
+  const std::string_view name = text.substr(bar + 1 + kSchedule.size());
+  text = text.substr(0, bar);
+  if (text.find('|') == std::string_view::npos) {
+    return usage("layout: schedule= of a single stage has no effect");
+  }
+  if (const std::optional<Schedule> named = schedule_named(name)) return *named;
+  return usage(fmt::format("layout: unknown schedule '{}'\n  hint: {}", name,
+                           did_you_mean(name, names_of(kSchedules), "schedules")));
+}
 
 Result<std::int64_t> parse_in_flight(std::string_view part) {
   const std::string_view text = part.substr(kInFlight.size());
@@ -354,6 +372,7 @@ class LayoutSeeder : public Seeder {
       give_each_a_sample(spec, stage);
       spec.in_flight = stage.in_flight;
     }
+    strategy.schedule = layout_.schedule;
     fit_in_flight(strategy);
     return true;
   }
@@ -365,12 +384,20 @@ class LayoutSeeder : public Seeder {
 
 Result<Layout> parse_layout(std::string_view text, const Cluster& cluster) {
   Layout layout;
+  AGPCS_TRY(layout.schedule, take_schedule(text));
   std::vector<bool> taken(cluster.devices.size());
   for (const std::string_view part : split(text, '|')) {
     AGPCS_TRY(Layout::Stage stage, parse_stage(part, cluster, taken));
     layout.stages.push_back(std::move(stage));
   }
   AGPCS_RETURN_IF_ERROR(check_in_flight(layout.stages));
+  for (const Layout::Stage& stage : layout.stages) {
+    if (layout.schedule != Schedule::kGPipe || !stage.in_flight) continue;
+    return usage(
+        fmt::format("layout: schedule={} has all micro-batches in flight, so in-flight= "
+                    "has no effect",
+                    name_of(layout.schedule)));
+  }
   return layout;
 }
 

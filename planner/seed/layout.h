@@ -22,13 +22,15 @@ struct Layout {
     std::optional<std::int64_t> in_flight = std::nullopt;  ///< as in StageSpec
   };
   std::vector<Stage> stages;  ///< in pipeline order
+  Schedule schedule = Schedule::k1F1B;
 };
 
-/// Parses "a/0:3,b/0:1,in-flight=3|c/0,d/0": '|' separates stages, ',' devices; after ':' stands
-/// the weight by which a device gets samples (all devices of a stage have one, or none has);
-/// in-flight= says how many micro-batches the stage has in flight. Errors are kUsage: a device that
-/// does not exist (did you mean) or appears twice, a weight that is not positive, an empty stage, a
-/// stage that has more in flight than an earlier one.
+/// Parses "a/0:3,b/0:1,in-flight=3|c/0,d/0|schedule=zero-bubble": '|' separates stages, ','
+/// devices; after ':' stands the weight by which a device gets samples (all devices of a stage have
+/// one, or none has); in-flight= says how many micro-batches the stage has in flight; schedule=, in
+/// the last place, is 1f1b if it is left out. Errors are kUsage: a device that does not exist (did
+/// you mean) or appears twice, a weight that is not positive, an empty stage, a stage that has more
+/// in flight than an earlier one, an unknown schedule, one that has no effect.
 Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
 
 /// Makes a seeder whose candidates have exactly that layout, one for each number of micro-batches

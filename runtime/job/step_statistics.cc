@@ -110,6 +110,8 @@ int quantity_of(const Plan& plan, const InstructionId& id) {
   switch (id.opcode) {
     case Opcode::kForward:
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
     case Opcode::kUpdate:
       return static_cast<int>(Quantity::kCompute);
     case Opcode::kAllReduce:

@@ -189,6 +189,8 @@ bool PlanReplayer::skips(const ResolvedInstruction& instruction) const {
     case Opcode::kRecv:
       return false;
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
     case Opcode::kSendGradient:
     case Opcode::kRecvGradient:
       return pass_ == Pass::kEvaluation;
@@ -271,6 +273,11 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
       AGPCS_RETURN_IF_ERROR(executor_.backward(instruction.id.micro_batch,
                                                instruction.last && pass_ == Pass::kWhole, *this));
       return need_rest(instruction.id);
+    case Opcode::kBackwardInput:
+      return executor_.backward_input(instruction.id.micro_batch);
+    case Opcode::kBackwardWeight:
+      return executor_.backward_weight(instruction.id.micro_batch,
+                                       instruction.last && pass_ == Pass::kWhole, *this);
     case Opcode::kUpdate:
       return executor_.update();
     default:

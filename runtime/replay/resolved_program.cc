@@ -143,7 +143,7 @@ class Resolver {
     const auto& compute = resolved_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
     for (auto it = compute.rbegin(); it != compute.rend(); ++it) {
       ResolvedInstruction& instruction = resolved_.instructions[*it];
-      if (instruction.id.opcode != Opcode::kBackward) continue;
+      if (!makes_gradients(instruction.id.opcode)) continue;
       instruction.last = true;
       return;
     }
@@ -163,7 +163,7 @@ class Resolver {
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
         before_pass[key_of(instruction.id)] = computed;
-        if (instruction.id.opcode == Opcode::kBackward) {
+        if (makes_gradients(instruction.id.opcode)) {
           turns.emplace(instruction.id.micro_batch, static_cast<int>(turns.size()) + 1);
         }
         done[i] = ++computed;
@@ -171,9 +171,11 @@ class Resolver {
       }
       std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
       for (const InstructionId& before : program.instructions[i].after) {
-        release =
-            std::max(release, is_event(before.opcode) ? before_pass.at(key_of(pass_of(before)))
-                                                      : done[index_of(before)]);
+        const bool gradients = before.opcode == Opcode::kGradients;
+        const InstructionId pass =
+            gradients ? plan_.weight_pass(before.micro_batch) : pass_of(before);
+        release = std::max(release, is_event(before.opcode) ? before_pass.at(key_of(pass))
+                                                            : done[index_of(before)]);
       }
       instruction.release = done[i] = release;
       if (sums_one_micro_batch(instruction.id))

@@ -15,6 +15,16 @@ Status stateless(const StateItem& item) {
 
 void Executor::sent(const InstructionId& /*send*/) {}
 
+Status Executor::backward_input(int /*micro_batch*/) {
+  return {StatusCode::kUnavailable,
+          "the executor does not part backward passes\n"
+          "  hint: a plan made with --without zero-bubble"};
+}
+
+Status Executor::backward_weight(int micro_batch, bool /*last*/, GradientListener& /*listener*/) {
+  return backward_input(micro_batch);
+}
+
 Status Executor::next_batch() {
   return {StatusCode::kUnavailable,
           "the executor does not add up the gradients of several batches"};

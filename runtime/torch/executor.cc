@@ -13,6 +13,7 @@
 #include "runtime/torch/parameters/parameters.h"
 #include "runtime/torch/probe.h"
 #include "runtime/torch/progress.h"
+#include "runtime/torch/put_off.h"
 #include "runtime/torch/segments.h"
 #include "runtime/torch/stage.h"
 #include "runtime/torch/threads.h"
@@ -52,6 +53,8 @@ class StageExecutor final : public TorchExecutor {
   }
   Status forward(int micro_batch) override;
   Status backward(int micro_batch, bool last, GradientListener& listener) override;
+  Status backward_input(int micro_batch) override;
+  Status backward_weight(int micro_batch, bool last, GradientListener& listener) override;
   Status update() override;
 
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override {
@@ -147,9 +150,11 @@ class StageExecutor final : public TorchExecutor {
   Status evaluate(int micro_batch);
   Optimizer optimizer_at(std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
-    if (computation == Opcode::kUpdate) return 2 * passes_.size();
-    return static_cast<std::size_t>(micro_batch) +
-           (computation == Opcode::kBackward ? passes_.size() : 0);
+    const std::size_t kind = computation == Opcode::kUpdate ? 3
+                             : goes_back(computation)       ? 1
+                             : makes_gradients(computation) ? 2
+                                                            : 0;
+    return static_cast<std::size_t>(micro_batch) + kind * passes_.size();
   }
 
   const Graph& graph_;
@@ -168,8 +173,9 @@ class StageExecutor final : public TorchExecutor {
   std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
-  std::unique_ptr<PassClock> clock_;   // nullptr: there is no observer
-  std::vector<SegmentPasses> passes_;  // by micro-batch
+  std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
+  std::vector<SegmentPasses> passes_;    // by micro-batch
+  std::vector<PutOffProducts> put_off_;  // likewise; empty: backward passes are not parted
   std::int64_t step_ = 0;
   int batch_ = 0;  // of the step
   std::unique_ptr<StepLoss> loss_;
@@ -212,7 +218,8 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   }
   passes_.resize(static_cast<std::size_t>(plan_.micro_batches));
   loss_ = make_step_loss(device_);
-  times_ = make_compute_times(device_, 2 * passes_.size() + 1);
+  if (plan_.parts_backward()) put_off_.resize(passes_.size());
+  times_ = make_compute_times(device_, 3 * passes_.size() + 1);
   return {};
 }
 
@@ -293,6 +300,7 @@ Status StageExecutor::begin_step(std::int64_t step) {
     parameters_.clear_gradients();
     cuts_.begin_step();
     for (SegmentPasses& passes : passes_) passes = {};
+    for (PutOffProducts& products : put_off_) products = {};
     return {};
   });
 }
@@ -353,6 +361,7 @@ StageCode::Run StageExecutor::run_of(int micro_batch) {
   run.clock = clock_.get();
   run.labels = &feed_.labels();
   run.asked_device = &asked_device_;
+  if (!put_off_.empty()) run.put_off = &put_off_[static_cast<std::size_t>(micro_batch)];
   run.uses = uses_.empty() ? nullptr : &uses_;
   return run;
 }
@@ -403,6 +412,27 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
     parameters_.end_backward();
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
+    return {};
+  });
+}
+
+Status StageExecutor::backward_input(int micro_batch) {
+  return guarded(fmt::format("input pass of micro-batch {}", micro_batch), [&]() -> Status {
+    const Timed timed(times_.get(), slot(Opcode::kBackwardInput, micro_batch));
+    passes_[static_cast<std::size_t>(micro_batch)].backward(
+        first_gradients(micro_batch), parameters_.values(), run_of(micro_batch));
+    cuts_.end_backward(micro_batch);
+    return {};
+  });
+}
+
+Status StageExecutor::backward_weight(int micro_batch, bool last, GradientListener& listener) {
+  return guarded(fmt::format("weight pass of micro-batch {}", micro_batch), [&]() -> Status {
+    const Timed timed(times_.get(), slot(Opcode::kBackwardWeight, micro_batch));
+    PutOffProducts& products = put_off_[static_cast<std::size_t>(micro_batch)];
+    parameters_.begin_weight_pass(products.parameters(), last, listener);
+    products.finish();
+    parameters_.end_backward();
     return {};
   });
 }
@@ -504,6 +534,9 @@ Status StageExecutor::widen_bucket(int bucket) {
 
 Status StageExecutor::observe(OperatorObserver* observer) {
   return guarded("timing operators", [&]() -> Status {
+    if (observer != nullptr && !put_off_.empty()) {
+      return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
+    }
     clock_ = observer == nullptr ? nullptr : std::make_unique<PassClock>(*observer, device_);
     return {};
   });

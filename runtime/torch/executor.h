@@ -66,7 +66,8 @@ class TorchExecutor : public Executor, public RecordingExecutor {
 
   /// Reports the passes from now on to `observer`. nullptr, as at the start, means no reports and
   /// no cost. Needs: `prepare` was called, and no micro-batch is between its forward and its
-  /// backward pass. Error: this build cannot time operators on the device.
+  /// backward pass. Errors: this build cannot time operators on the device; the plan parts backward
+  /// passes.
   virtual Status observe(OperatorObserver* observer) = 0;
   /// Returns the seconds that this executor has computed since some moment, counted as for an
   /// observer. Waits for the device's work.

@@ -2,6 +2,8 @@
 #include "runtime/torch/stage.h"
 
 #include "ir/base/check.h"
+#include "ir/graph/op_table.h"
+#include "ir/strategy/weight_pass.h"
 #include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
@@ -134,7 +136,10 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
   std::set<TensorId> made, read;
   for (OpId id : ops) {
     const Op& op = graph_->op(id);
-    Step step{id, find_kernel(op.domain, op.type), kNone, Tensors(op.inputs.size()), {}};
+    Step step{id, find_kernel(op.domain, op.type), kNone, kNone, Tensors(op.inputs.size()), {}};
+    if (const int weight = put_off_input(*graph_, id); weight != kNone) {
+      step.put_off = storage_of(*graph_, op.inputs[static_cast<std::size_t>(weight)]);
+    }
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone) continue;
       const Tensor& tensor = graph_->tensor(op.inputs[i]);
@@ -233,7 +238,9 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
               {run.seed, run.first_sample, samples_, step.batch_axis},
               run.labels == nullptr ? nullptr : run.labels->labels_per_sample(step.op),
               run.evaluates,
-              &asked};
+              &asked,
+              step.put_off == kNone ? nullptr : run.put_off,
+              step.put_off};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;
     const auto constant = constants_.find(op.inputs[i]);

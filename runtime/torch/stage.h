@@ -60,6 +60,7 @@ class StageCode {
     PassClock* clock = nullptr;  ///< learns when each operator begins, here and in backward passes
     const LabelCounter* labels = nullptr;  ///< counts for losses that are means over labels
     bool evaluates = false;                ///< without dropout, with running statistics
+    PutOffProducts* put_off = nullptr;     ///< given: takes the weights' gradients that may wait
     /// Learns when operators begin and end; null where ranks divide no parameters. `again`: they
     /// compute again, within a backward pass that has what they read.
     ParameterUses* uses = nullptr;
@@ -78,7 +79,9 @@ class StageCode {
   struct Step {
     OpId op = kNone;
     Kernel kernel = nullptr;
-    int batch_axis = kNone;      // batch axis of the first input
+    int batch_axis = kNone;  // batch axis of the first input
+    /// The parameter whose gradient may wait for a weight pass; kNone: it has none.
+    TensorId put_off = kNone;
     Tensors host;                // constants among the inputs, in host memory
     std::vector<TensorId> dead;  // tensors that are last used here
   };

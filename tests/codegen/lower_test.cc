@@ -374,6 +374,35 @@ TEST(Lower, AStageHasInFlightWhatItSays) {
   for (const Program& program : one.programs) EXPECT_EQ(most_in_flight(program), 1);
 }
 
+TEST(Lower, AWeightPassComesAsLateAsEarlierStagesHaveMoreInFlight) {
+  const Plan plan = plan_of_strategy(
+      "micro-batches 4 zero-bubble\nstage in-flight=3 a/0=4 : h0..a1\nstage b/0=4 : *\n");
+  EXPECT_EQ(section(plan, "program s1"),
+            "program s1\n"
+            "  recv c0 mb=0\n"
+            "  forward mb=0 after=recv:c0:0\n"
+            "  recv c0 mb=1 after=forward:0\n"
+            "  backward_input mb=0\n"
+            "  send_gradient c0 mb=0 after=backward_input:0\n"
+            "  forward mb=1 after=recv:c0:1\n"
+            "  recv c0 mb=2 after=forward:1\n"
+            "  backward_input mb=1\n"
+            "  send_gradient c0 mb=1 after=backward_input:1\n"
+            "  forward mb=2 after=recv:c0:2\n"
+            "  backward_input mb=2 after=send_gradient:c0:0\n"
+            "  send_gradient c0 mb=2 after=backward_input:2\n"
+            "  recv c0 mb=3 after=backward_input:2\n"
+            "  backward_weight mb=0\n"
+            "  forward mb=3 after=recv:c0:3\n"
+            "  backward_input mb=3 after=send_gradient:c0:1\n"
+            "  send_gradient c0 mb=3 after=backward_input:3\n"
+            "  backward_weight mb=1\n"
+            "  backward_weight mb=2\n"
+            "  backward_weight mb=3\n"
+            "  update\n"
+            "  report after=backward_weight:3\n");
+}
+
 TEST(Lower, AllMicroBatchesInFlightAreGPipe) {
   const std::string stages = "a/0=4 : h0..a1\nstage in-flight=4 b/0=4 : *\n";
   Plan plan = plan_of_strategy("micro-batches 4\nstage in-flight=4 " + stages);
@@ -411,7 +440,7 @@ TEST(Lower, PipelinesOfAnyShapeVerify) {
       cluster_of("kind g memory=16e9 bandwidth=900e9 fp32=15e12\nhost a g 8\nhost b g 8\n");
   for (int stages = 1; stages <= 8; ++stages) {
     for (const int micro_batches : {1, 2, 3, 5, 16}) {
-      for (const char* schedule : {"1f1b", "gpipe"}) {
+      for (const char* schedule : {"1f1b", "gpipe", "zero-bubble"}) {
         std::string text = "micro-batches " + std::to_string(micro_batches) + " " + schedule + "\n";
         for (int s = 0; s < stages; ++s) {
           const std::string index = std::to_string(s);

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,87 @@ TEST(PeakMemory, OfOneDeviceIsWhatAHandCountGives) {
   EXPECT_EQ(
       memory_of(plan, two_layers()),
       "parameters 768 gradients 768 optimizer 0 activations 1024 transfers 0 workspace 1024\n");
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesHoldsWhatWeightPassesNeed) {
+  const Graph graph = two_layers();
+  const std::string strategy = "micro-batches 2 zero-bubble\nstage a/0=8 : *\n";
+  const Plan plan = plan_of(graph, two_hosts(), strategy, 16);
+  // From its input pass to its weight pass, a micro-batch holds a and the gradients of h and y. The
+  // peak is in the input pass of Relu, with the gradient of a besides: 512 + 512 + 128.
+  EXPECT_EQ(
+      memory_of(plan, graph),
+      "parameters 768 gradients 768 optimizer 0 activations 1024 transfers 0 workspace 1152\n");
+  const std::vector<MemoryStep> steps = (*memory_over_step(plan, graph))[0];
+  ASSERT_EQ(steps.size(), 7U);
+  constexpr std::int64_t kStays = 768 + 768 + 512;
+  EXPECT_EQ(steps[0].after, kStays + 512);              // a
+  EXPECT_EQ(steps[1].after, kStays + 512 + 512 + 128);  // a, and the gradients of h and y
+  // And the gradient of v on its way to its bucket: a is no longer there for that of w.
+  EXPECT_EQ(steps[2].during, steps[1].after + 16 * 4 * 4);
+  EXPECT_EQ(steps[2].after, kStays);
+}
+
+/// Two products of a weight that is read transposed. Of n samples: what they make has 64n bytes,
+/// the weight 1024.
+Graph twice_transposed(const char* more) {
+  return graph_of(std::string(R"(
+      input x [n,16]
+      parameter w [16,16]
+      t = Transpose(w) [16,16] perm=1,0
+      h = MatMul(x, t) [n,16]
+      a = Relu(h) [n,16]
+      y = MatMul(a, t) [n,16]
+      )") + more + "outputs y\nloss l\n");
+}
+
+/// What the passes of the first micro-batch hold of it.
+std::vector<MemoryStep> steps_of_parted(const Graph& graph) {
+  const Plan plan =
+      plan_of(graph, two_hosts(), "micro-batches 2 zero-bubble\nstage a/0=4 : *\n", 8);
+  constexpr std::int64_t kStays = 1024 + 1024 + 512;  // the weight, its gradient, and x
+  std::vector<MemoryStep> steps = (*memory_over_step(plan, graph))[0];
+  steps.resize(3);
+  for (MemoryStep& step : steps) {
+    step.during -= kStays;
+    step.after -= kStays;
+  }
+  return steps;
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesCountsWeightsThatAreReadTransposedInWeightPasses) {
+  const std::vector<MemoryStep> steps = steps_of_parted(twice_transposed("l = ReduceSum(y) []\n"));
+  EXPECT_EQ(steps[0].after, 256);       // a
+  EXPECT_EQ(steps[1].during, 4 * 256);  // in Relu: a and its gradient, those of y and h
+  EXPECT_EQ(steps[1].after, 3 * 256);
+  // Two gradients of t and their sum, when of what was put off the gradient of h alone is left.
+  EXPECT_EQ(steps[2].during, 256 + 3 * 1024);
+  EXPECT_EQ(steps[2].after, 0);
+}
+
+TEST(PeakMemory, OfPartedBackwardPassesCountsOtherReadersOfAViewInInputPasses) {
+  const std::vector<MemoryStep> steps = steps_of_parted(
+      twice_transposed("s = ReduceSum(t) []\nz = ReduceSum(y) []\nl = Add(s, z) []\n"));
+  // In Transpose: a, the gradients of y and h, that of t, and that of w.
+  EXPECT_EQ(steps[1].during, 3 * 256 + 2 * 1024);
+  EXPECT_EQ(steps[1].after, 3 * 256);
+}
+
+TEST(PeakMemory, LaterStagesHoldNoMoreMicroBatchesThanTheFirst) {
+  const Graph graph = skip_model();
+  const Plan plan = plan_of(graph, two_hosts(),
+                            "micro-batches 8 zero-bubble\nstage a/0=2 : h0..a0\n"
+                            "stage a/1=2 : h1..a1\nstage b/0=2 : h2..a2\nstage b/1=2 : *\n",
+                            16);
+  for (const Program& program : plan.programs) {
+    int held = 0, most = 0;
+    for (const Instruction& instruction : program.instructions) {
+      held += instruction.id.opcode == Opcode::kForward ? 1 : 0;
+      held -= instruction.id.opcode == Opcode::kBackwardWeight ? 1 : 0;
+      most = std::max(most, held);
+    }
+    EXPECT_EQ(most, 4) << "stage " << program.stage;
+  }
 }
 
 TEST(PeakMemory, ShareAndReplicaDecide) {

@@ -78,6 +78,9 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
       {"gpipe",
        "micro-batches 4 gpipe\nstage a/0=4 : h0..a0\nstage a/1=2 b/0=2 : h1..a2\nstage b/1=4 : "
        "*\n"},
+      {"parted backward passes",
+       "micro-batches 4 zero-bubble\nstage a/0=4 : h0..a0\nstage a/1=3 b/0=1 : h1..a2\n"
+       "stage b/1=4 : *\n"},
       {"flows",
        "micro-batches 2\nstage a/0=3 a/1=3 b/0=1 b/1=1 : *\n"
        "bucket 0 flow:rings w3 w2\nbucket 0 flow:star w1\nbucket 0 ring w0\n"},

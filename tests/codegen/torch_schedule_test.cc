@@ -34,6 +34,12 @@ TEST(TorchSchedule, HasInFlightWhatTheStagesHave) {
             "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
 }
 
+TEST(TorchSchedule, NamesTheTwoPartsOfBackwardPasses) {
+  EXPECT_EQ(schedule_of("micro-batches 4 zero-bubble\nstage a/0=4 : h0..a1\nstage b/0=4 : *\n"),
+            "0F0,0F1,0I0,0W0,0F2,0I1,0W1,0F3,0I2,0W2,0I3,0W3\n"
+            "1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1F3,1I3,1W2,1W3\n");
+}
+
 TEST(TorchSchedule, RefusesWhatPyTorchsRuntimeDoesNotKnow) {
   EXPECT_THAT(schedule_of("micro-batches 1\nstage a/0=16 : *\n"), HasSubstr("has one stage"));
   EXPECT_THAT(schedule_of("micro-batches 4\nstage a/0=3 a/1=1 : h0..a1\nstage b/0=4 : *\n"),

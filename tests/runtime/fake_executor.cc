@@ -97,6 +97,7 @@ void FakeExecutor::clear_batch() {
   gradients_.clear();
   values_.clear();
   returned_.clear();
+  finished_.clear();
 }
 
 std::int64_t FakeExecutor::first_sample(int micro_batch) const {
@@ -182,9 +183,32 @@ Status FakeExecutor::forward(int micro_batch) {
 }
 
 Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
+  if (plan_.parts_backward()) return internal_error("the plan parts backward passes");
   if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
-  double whole = 0;  // what came back for tensors of all samples
-  std::vector<double> gradient(static_cast<std::size_t>(samples(micro_batch)), 0.0);
+  go_back(micro_batch);
+  return finish(micro_batch, last, listener);
+}
+
+Status FakeExecutor::backward_input(int micro_batch) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward_input", micro_batch));
+  if (values_.count(micro_batch) == 0 || returned_.count(micro_batch) > 0) {
+    return internal_error(fmt::format("input pass of mb {} at a wrong time", micro_batch));
+  }
+  go_back(micro_batch);
+  return {};
+}
+
+Status FakeExecutor::backward_weight(int micro_batch, bool last, GradientListener& listener) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward_weight", micro_batch));
+  if (returned_.count(micro_batch) == 0 || finished_.count(micro_batch) > 0) {
+    return internal_error(fmt::format("weight pass of mb {} at a wrong time", micro_batch));
+  }
+  return finish(micro_batch, last, listener);
+}
+
+void FakeExecutor::go_back(int micro_batch) {
+  auto& [gradient, whole] = returned_[micro_batch];
+  gradient.assign(static_cast<std::size_t>(samples(micro_batch)), 0.0);
   const bool final_stage = stage_ + 1 == working_stages(plan_);
   if (final_stage) gradient = values_[micro_batch];
   for (const auto& [key, received] : gradients_) {
@@ -204,6 +228,10 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
     out.assign(width * (end.of->batched ? gradient.size() : 1), total(gradient));
     for (std::size_t i = 0; end.of->batched && i < out.size(); ++i) out[i] = gradient[i / width];
   }
+}
+
+Status FakeExecutor::finish(int micro_batch, bool last, GradientListener& listener) {
+  const auto& [gradient, whole] = returned_.at(micro_batch);
   // Buckets get ready last to first, but where passes come to one after the other.
   const bool in_order = std::any_of(gathered_.begin(), gathered_.end(),
                                     [](const Gathered& of) { return !of.memory[0].empty(); });
@@ -219,7 +247,7 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
     }
     if (last || !sums_[b].empty()) listener.bucket_ready(static_cast<int>(b));
   }
-  returned_[micro_batch] = true;
+  finished_[micro_batch] = true;
   return {};
 }
 

@@ -23,7 +23,8 @@ namespace agpcs {
 ///   gradient = value (last stage) or the sum of the received gradients' elements
 ///   every element of a returned gradient = gradient; of a tensor of all samples: sum over samples
 ///   bucket element i += (i + 1) x (value + 3 x gradient), and += what came back for whole tensors
-/// and update adds the buckets to the parameters; loss = sum of the last stage's values.
+/// and update adds the buckets to the parameters; loss = sum of the last stage's values. Of a
+/// parted backward pass, the first part makes `gradient`, and the second adds to the buckets.
 class FakeExecutor : public Executor {
  public:
   Status prepare(const Plan& plan, int rank) override;
@@ -34,6 +35,8 @@ class FakeExecutor : public Executor {
   Evaluation evaluation() const override { return evaluation_; }
   Status forward(int micro_batch) override;
   Status backward(int micro_batch, bool last, GradientListener& listener) override;
+  Status backward_input(int micro_batch) override;
+  Status backward_weight(int micro_batch, bool last, GradientListener& listener) override;
   Status update() override;
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;
@@ -65,7 +68,7 @@ class FakeExecutor : public Executor {
   bool divides = true;     ///< it can update a part of its parameters
   bool clips = true;       ///< it can scale gradients
   std::vector<InstructionId> told_sent;  ///< arguments of `sent` in this step
-  /// Called before each forward and backward; an error of it is the executor's.
+  /// Called before each forward and backward, or part of it; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 
  private:
@@ -76,6 +79,8 @@ class FakeExecutor : public Executor {
     const CutTensor* of = nullptr;
   };
   void clear_batch();
+  void go_back(int micro_batch);
+  Status finish(int micro_batch, bool last, GradientListener& listener);
   bool divides_parameters(std::size_t bucket) const;
   /// Reads a bucket's parameters in a pass, and frees them.
   Status read(std::size_t bucket);
@@ -97,7 +102,12 @@ class FakeExecutor : public Executor {
   std::vector<End> ends_;
   std::map<Key, std::vector<double>> activations_, gradients_;
   std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
-  std::map<int, bool> returned_;               // micro-batches whose backward is done
+  struct Back {
+    std::vector<double> gradient;
+    double whole = 0;  // what came back for tensors of all samples
+  };
+  std::map<int, Back> returned_;  // micro-batches whose gradients are back
+  std::map<int, bool> finished_;  // those whose buckets have them
   std::vector<std::vector<double>> buckets_, parameters_;
   std::vector<std::vector<double>> sums_;      // kept of buckets of which ranks divide gradients
   std::vector<double> filled_;                 // the memory of the one that is summed

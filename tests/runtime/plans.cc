@@ -44,9 +44,15 @@ class ProgramBuilder {
     const int n = static_cast<int>(plan_.micro_batches);
     const auto usual = static_cast<int>(usual_in_flight(plan_, stage_));
     const int ahead = (in_flight_ > 0 ? in_flight_ : usual) - 1;
-    for (int i = 0; i < n + ahead; ++i) {
+    // Where backward passes are parted, a stage puts off as many weight passes as stages are
+    // before.
+    const int lag = plan_.parts_backward() ? stage_ : 0;
+    for (int i = 0; i < n + ahead + lag; ++i) {
       if (i < n) forward(i);
-      if (i >= ahead) backward(i - ahead);
+      if (i >= ahead && i - ahead < n) backward(i - ahead);
+      if (!plan_.parts_backward() || i < ahead + lag) continue;
+      const int back = i - ahead - lag;
+      add(plan_.weight_pass(back), {plan_.input_pass(back)});
     }
     end(n - 1);
     return std::move(program_);
@@ -84,11 +90,11 @@ class ProgramBuilder {
       after.push_back({returns(cut) ? Opcode::kRecvGradient : Opcode::kSend, c, mb});
       if (returns(cut)) add(after.back(), {});
     }
-    add({Opcode::kBackward, -1, mb}, after);
+    add(plan_.input_pass(mb), after);
     for (int c = static_cast<int>(plan_.cuts.size()) - 1; c >= 0; --c) {
       const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
       if (cut.to != stage_ || !returns(cut)) continue;
-      add({Opcode::kSendGradient, c, mb}, {{Opcode::kBackward, -1, mb}});
+      add({Opcode::kSendGradient, c, mb}, {plan_.input_pass(mb)});
     }
   }
 
@@ -106,7 +112,7 @@ class ProgramBuilder {
       reduced = {{Opcode::kNorm, -1, -1}};
     }
     add({Opcode::kUpdate, -1, -1}, reduced);
-    add({Opcode::kReport, -1, -1}, {{Opcode::kBackward, -1, last}});
+    add({Opcode::kReport, -1, -1}, {plan_.weight_pass(last)});
   }
 
   const Plan& plan_;

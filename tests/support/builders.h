@@ -390,7 +390,7 @@ class StrategyBuilder {
 /// stage before has them. Without `bucket` lines, one bucket a stage, in backward order, then one
 /// for each set of stages that share parameters:
 ///
-///     micro-batches 4 gpipe
+///     micro-batches 4 gpipe                      or zero-bubble
 ///     stage a/0=3 a/1=1 recompute : h..y         or with recompute=5/8 or state=optimizer
 ///     stage b/0=4 : *
 ///     bucket 0 ring w

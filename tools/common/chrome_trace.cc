@@ -26,6 +26,8 @@ std::string_view colour_of(Opcode opcode) {
     case Opcode::kForward:
       return "thread_state_running";
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
       return "thread_state_runnable";
     case Opcode::kUpdate:
       return "thread_state_iowait";

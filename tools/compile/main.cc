@@ -139,8 +139,9 @@ void add_search_options(CLI::App& app, Arguments& a) {
          "--without", a.compile.without,
          "what plans may not do: " + joined(dimension_words()) +
              " (state: devices divide the optimizer's state; schedules: stages have other "
-             "numbers of micro-batches in flight than 1F1B's textbook; segments: stages recompute "
-             "other than as a whole)")
+             "numbers of micro-batches in flight than 1F1B's textbook, or part backward passes; "
+             "zero-bubble: they part backward passes; segments: stages recompute other than as a "
+             "whole)")
       ->delimiter(',');
   app.add_option("--cut-at", a.compile.cut_at,
                  "where stages may be cut: " + joined(cut_words()) +

@@ -187,6 +187,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
                                        : !with("parameters") ? StateLevel::kGradients
                                                              : StateLevel::kParameters;
   input.problem_options.choose_in_flight = with("schedules");
+  input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));

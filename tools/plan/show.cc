@@ -101,7 +101,7 @@ std::vector<Passes> runs_of(const Program& program) {
   std::vector<Passes> runs;
   for (const Instruction& instruction : program.instructions) {
     const InstructionId& id = instruction.id;
-    if (id.opcode != Opcode::kForward && id.opcode != Opcode::kBackward) continue;
+    if (stream_of(id.opcode) != StreamKind::kCompute || id.micro_batch < 0) continue;
     if (!runs.empty() && runs.back().opcode == id.opcode &&
         runs.back().last + 1 == id.micro_batch) {
       ++runs.back().last;

@@ -160,66 +160,6 @@ double RoughModel::most_of_both() const {
   return most;
 }
 
-/// Returns when the last backward pass ends as far as stage `s` waits for ways to later stages and
-/// back: those before it hide one as far as it has more in flight than they. With the textbook's
-/// numbers, the way to the last stage says all. `slowest`: of the stages from `s` on.
-double RoughModel::end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
-                               const Messages& messages, double longest_way, std::size_t s,
-                               double slowest) {
-  const std::int64_t in_flight = most_in_flight(strategy, s);
-  double end = 0;
-  for (std::size_t later = s + 1; later < passes.size(); ++later) {
-    const std::int64_t hidden = in_flight - most_in_flight(strategy, later) + 1;
-    if (hidden < 1) continue;  // they exchange no gradient
-    const double way = messages.later_way[s] - messages.later_way[later] + passes[later].both;
-    const std::int64_t turns = (strategy.micro_batches - in_flight) / hidden;
-    const auto others = static_cast<double>(strategy.micro_batches - 1 - turns * hidden);
-    end = std::max(end, longest_way + static_cast<double>(turns) * way + others * slowest);
-  }
-  return end;
-}
-
-/// Lengthens the step to when the last backward pass ends, as far as stages know.
-void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
-                                   const Messages& messages, RoughStep& rough) {
-  const std::int64_t all = strategy.micro_batches;
-  const bool departs = std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                                   [](const StageSpec& spec) { return bool(spec.in_flight); });
-  double held = 0, free = 0, slowest = 0;  // free: if all micro-batches were in flight
-  for (std::size_t s = passes.size(); s-- > 0;) {
-    const Passes& of_stage = passes[s];
-    const double both = of_stage.both;
-    const std::int64_t in_flight = most_in_flight(strategy, s);
-    const double before = rough.longest_way - messages.way[s];
-    slowest = std::max(slowest, both);
-    // The stage computes all of them. It waits for the first to come back, except for the forward
-    // passes that it can make meanwhile.
-    const auto with_waits = [&](std::int64_t others) {
-      const double waits = messages.way[s] - both - static_cast<double>(others) * of_stage.forward;
-      return before + static_cast<double>(all) * both + std::max(0.0, waits);
-    };
-    // A micro-batch can begin when the one `in_flight` before it has come back.
-    const auto rounds = static_cast<double>((all - 1) / in_flight);
-    const auto rest = static_cast<double>((all - 1) % in_flight);
-    const double last = rough.longest_way + rounds * messages.later_way[s] + rest * slowest;
-    double end = std::max(with_waits(in_flight - 1), last);
-    if (departs) {
-      end = std::max(end, end_by_ways(strategy, passes, messages, rough.longest_way, s, slowest));
-    }
-    if (end > held) rough.starved = static_cast<int>(s);
-    held = std::max(held, end);
-    free = std::max(
-        {free, with_waits(all - 1), rough.longest_way + static_cast<double>(all - 1) * slowest});
-    if (all <= in_flight) continue;
-    const double pace =
-        std::max(of_stage.forward + messages.forward[s], of_stage.backward + messages.backward[s]);
-    rough.seconds =
-        std::max(rough.seconds, rough.longest_way + static_cast<double>(all - 1) * pace);
-  }
-  if (std::max(rough.seconds, free) > (1 - kStarved) * held) rough.starved = -1;
-  rough.seconds = std::max(rough.seconds, held);
-}
-
 /// Returns the passes of each stage.
 std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
                                                     const std::vector<StageTimer*>& timers,
@@ -236,6 +176,8 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
       slowest.forward = std::max(slowest.forward, forward);
       slowest.backward = std::max(slowest.backward, own - forward);
       slowest.both = std::max(slowest.both, own);
+      if (strategy.schedule != Schedule::kZeroBubble) continue;
+      slowest.weight = std::max(slowest.weight, timers[s]->weight_seconds(kind, spec.shares[i]));
     }
     if (slowest.both > rough.slowest_stage) {
       rough.slowest_stage = slowest.both;
@@ -250,10 +192,10 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
 /// slowest stage.
 double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                            const std::vector<double>& way, const RoughStep& rough) {
-  if (strategy.schedule == Schedule::kGPipe) return 0;
+  if (strategy.schedule != Schedule::k1F1B) return 0;
   const std::size_t b = at(rough.bottleneck);
   const auto others = static_cast<double>(most_in_flight(strategy, b) - 1);
-  return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
+  return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].way()));
 }
 
 void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>& timers,
@@ -274,8 +216,11 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
                           (divides ? static_cast<double>(devices.size()) : 1);
     const double own = all[s].line.at(bytes);
     const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
-    const double early = (rough.longest_way - way[s]) * 2 / 3 +
-                         (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
+    // Where backward passes are parted, all stages end about together.
+    const bool parted = strategy.schedule == Schedule::kZeroBubble;
+    const double early = parted ? 0
+                                : (rough.longest_way - way[s]) * 2 / 3 +
+                                      (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
     const bool gathers = all[s].gathers;  // so that nothing travels after the update
     const double last_gather = divides && !gathers ? own : 0;
@@ -321,7 +266,7 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   messages.ahead = ahead_of_textbook(strategy);
   const bool apart = strategy.schedule == Schedule::kGPipe || messages.ahead > 0;
   Lanes& back = apart ? backward_ : forward_;
-  for (const Passes& own : passes) messages.way.push_back(own.both);
+  for (const Passes& own : passes) messages.way.push_back(own.way());
   messages.later_way = messages.way;
   messages.forward.resize(passes.size());
   messages.backward.resize(passes.size());
@@ -330,7 +275,7 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
     const auto [from, to, bytes] = *cut;
     const auto [first, later] = load_cut(strategy, from, to, bytes * samples, back);
     const auto lengthen = [&, from = from, to = to](std::vector<double>& way, double own) {
-      way[at(from)] = std::max(way[at(from)], passes[at(from)].both + 2 * own + way[at(to)]);
+      way[at(from)] = std::max(way[at(from)], passes[at(from)].way() + 2 * own + way[at(to)]);
     };
     lengthen(messages.way, first);
     lengthen(messages.later_way, later);

@@ -50,7 +50,9 @@ class RoughModel {
   ///   stage. With 1F1B, a stage computes one micro-batch after the other. It waits for one to come
   ///   back before it lets another in, and for the messages of a pass, which it receives after the
   ///   pass before. With more micro-batches in flight than the textbook has, as many more are sent
-  ///   before any comes back, and come back after the last was sent.
+  ///   before any comes back, and come back after the last was sent. Where backward passes are
+  ///   parted, weight passes are on no micro-batch's way; a stage ends with them while gradients go
+  ///   back through those before it.
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
   ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
   ///   stage ends before the first one by the backward part, two thirds, of the way between. The
@@ -73,6 +75,8 @@ class RoughModel {
   /// The seconds of the slowest device of a stage with one micro-batch.
   struct Passes {
     double forward = 0, backward = 0, both = 0;
+    double weight = 0;                            // what is put off of `backward`
+    double way() const { return both - weight; }  // what a micro-batch's way there and back takes
   };
   /// Seconds with one micro-batch, by stage. On the first way all replicas send at once. Later only
   /// some do, which is taken as the mean of all at once and of each alone.

@@ -36,7 +36,7 @@ void leave_out_idle(StageSpec& spec) {
 /// Changes what is in flight in `stage`, or in all stages; and in those before it if it gets more.
 void change_in_flight(InFlight change, int stage, Strategy& strategy) {
   std::vector<std::int64_t> numbers = in_flight_by_stage(strategy);
-  strategy.schedule = Schedule::k1F1B;
+  if (strategy.schedule == Schedule::kGPipe) strategy.schedule = Schedule::k1F1B;
   for (int s = 0; s < static_cast<int>(numbers.size()); ++s) {
     std::int64_t& number = numbers[at(s)];
     const bool changes = stage == kAllStages || stage == s;

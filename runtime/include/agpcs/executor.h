@@ -62,11 +62,10 @@ struct Evaluation {
 };
 
 /// The computation of a stage on one rank. One thread makes all calls, in program order: `prepare`
-/// once, then for each step `begin_step`, `forward` and `backward` as the program says, and
-/// `update`.
-/// The caller asks for a buffer when it posts a message: for a received activation before its
-/// forward pass, for a produced one after it; for a received gradient before its backward pass, for
-/// a produced one after it.
+/// once, then for each step `begin_step`, `forward` and `backward` (or its two parts) as the
+/// program says, and `update`. The caller asks for a buffer when it posts a message: for a received
+/// activation before its forward pass, for a produced one after it; for a received gradient before
+/// its backward pass (or input pass), for a produced one after it.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -87,6 +86,13 @@ class Executor {
   /// final, in any order. Buckets of which ranks divide gradients are reported by every pass, as
   /// soon as the pass has made all of their gradients; see `fill_bucket`.
   virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
+  /// The two parts of `backward`, of plans whose backward passes are parted
+  /// (`Plan::parts_backward`); such plans call no `backward`. Other micro-batches' passes come
+  /// between. `backward_input` makes the gradients of received activations, and may accumulate
+  /// gradients of parameters, too. `backward_weight` accumulates those that are left, and reports
+  /// as `backward` does. kUnavailable (the default): the executor cannot part them.
+  virtual Status backward_input(int micro_batch);
+  virtual Status backward_weight(int micro_batch, bool last, GradientListener& listener);
   /// Updates the stage's parameters from the reduced buckets (the optimizer's step). Of a sharded
   /// bucket, it updates only the elements that this rank owns (`owned_elements`): the others have
   /// no sums, and come from their owners.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions.
 #include "runtime/torch/ops/window.h"
+#include "runtime/torch/put_off.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -12,6 +15,36 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 Ints spatial_of(const at::Tensor& t) { return Ints(t.sizes().begin() + 2, t.sizes().end()); }
+
+at::Tensor put_off_convolution(const OpCall& call, const at::Tensor& x, const Window& w,
+                               const Ints& padding) {
+  const std::int64_t groups = call.op.int_attribute("group", 1);
+  const Ints none(w.axes(), 0);
+  const auto back = [=, stride = w.stride, dilation = w.dilation](
+                        const at::Tensor& gradient, const at::Tensor& factor,
+                        const at::Tensor& weight, bool of_factor) {
+    return at::convolution_backward(gradient, factor, weight, c10::nullopt, stride, padding,
+                                    dilation, false, none, groups, {of_factor, !of_factor, false});
+  };
+  PutOffProducts::Product product;
+  product.make = [=, stride = w.stride, dilation = w.dilation](const at::Tensor& factor,
+                                                               const at::Tensor& weight) {
+    return at::convolution(factor, weight, {}, stride, padding, dilation, false, none, groups);
+  };
+  product.of_factor = [back](const at::Tensor& gradient, const at::Tensor& factor,
+                             const at::Tensor& weight) {
+    return std::get<0>(back(gradient, factor, weight, true));
+  };
+  product.of_weight = [back](const at::Tensor& gradient, const at::Tensor& factor,
+                             const at::Tensor& weight) {
+    return std::get<1>(back(gradient, factor, weight, false));
+  };
+  at::Tensor made = call.put_off->make(std::move(product), x, call.input(1), call.parameter);
+  if (!call.has(2)) return made;
+  Ints shape(static_cast<std::size_t>(made.dim()), 1);
+  shape[1] = made.size(1);
+  return made.add_(call.in[2].view(shape));
+}
 
 Tensors convolution(const OpCall& call) {
   at::Tensor x = call.input(0);
@@ -22,6 +55,7 @@ Tensors convolution(const OpCall& call) {
     x = pad_spatial(x, w.before, w.after, 0);
     padding.assign(w.axes(), 0);
   }
+  if (call.put_off != nullptr) return {put_off_convolution(call, x, w, padding)};
   return {at::convolution(x, weight, call.input_or_none(2), w.stride, padding, w.dilation, false,
                           Ints(w.axes(), 0), call.op.int_attribute("group", 1))};
 }

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products.
 #include "runtime/torch/ops/ops.h"
+#include "runtime/torch/put_off.h"
 
 namespace agpcs {
 namespace {
 
-Tensors matmul(const OpCall& call) { return {at::matmul(call.input(0), call.input(1))}; }
+bool puts_off(const OpCall& call, const at::Tensor& factor, const at::Tensor& weight) {
+  return call.put_off != nullptr && factor.dim() > 1 && weight.dim() == 2;
+}
+
+Tensors matmul(const OpCall& call) {
+  const at::Tensor &a = call.input(0), &b = call.input(1);
+  return {puts_off(call, a, b) ? put_off_product(call, a, b, 1) : at::matmul(a, b)};
+}
 
 Tensors gemm(const OpCall& call) {
   const double alpha = call.op.float_attribute("alpha", 1),
@@ -13,6 +21,10 @@ Tensors gemm(const OpCall& call) {
   at::Tensor a = call.input(0), b = call.input(1);
   if (call.op.int_attribute("transA", 0) != 0) a = a.t();
   if (call.op.int_attribute("transB", 0) != 0) b = b.t();
+  if (puts_off(call, a, b)) {
+    at::Tensor product = put_off_product(call, a, b, alpha);
+    return {call.has(2) ? product.add_(call.in[2], beta) : product};
+  }
   if (call.has(2)) return {at::addmm(call.in[2], a, b, beta, alpha)};
   const at::Tensor product = at::mm(a, b);
   return {alpha == 1 ? product : product * alpha};

@@ -18,6 +18,7 @@
 namespace agpcs {
 
 using Tensors = std::vector<at::Tensor>;
+class PutOffProducts;
 
 /// Where random operators draw from. The numbers are the same for any partition of the
 /// step's samples.
@@ -44,6 +45,8 @@ struct OpCall {
   const at::Tensor* labels_per_sample = nullptr;
   bool evaluates = false;        ///< what training and evaluation do differently, as in evaluation
   bool* asked_device = nullptr;  ///< set when a kernel waits for values from the device
+  PutOffProducts* put_off = nullptr;  ///< given: its weight gets its gradient in a weight pass
+  TensorId parameter = kNone;         ///< given `put_off`: the weight is of this parameter alone
 
   bool has(std::size_t i) const { return i < in.size() && in[i].defined(); }
   /// Returns input `i`; throws KernelError if it is absent.

@@ -234,6 +234,19 @@ void StageParameters::begin_backward(bool last, GradientListener& listener) {
   }
 }
 
+void StageParameters::begin_weight_pass(const std::set<TensorId>& parameters, bool last,
+                                        GradientListener& listener) {
+  begin_backward(last, listener);
+  for (const Member& member : members_) place(member);  // of input passes
+  for (Flat& flat : flats_) flat.missing = 0;
+  for (const TensorId id : parameters) ++flats_[places_.at(id).flat].missing;
+  for (Flat& flat : flats_) {
+    if (flat.reported || flat.missing > 0) continue;
+    flat.reported = true;
+    listener.bucket_ready(flat.bucket);
+  }
+}
+
 // Puts the first gradient of a step in its place, if it has one; autograd adds further ones to it
 // there.
 void StageParameters::place(const Member& member) {

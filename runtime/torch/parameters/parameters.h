@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -55,6 +56,10 @@ class StageParameters {
   /// From now until `end_backward`, reports each bucket as soon as its last gradient is final. In a
   /// pass that is not the step's `last`, that is only so of those whose gradients ranks divide.
   void begin_backward(bool last, GradientListener& listener);
+  /// The same for a weight pass, which gives each of `parameters` one gradient, and no others.
+  /// Buckets without such parameters are complete.
+  void begin_weight_pass(const std::set<TensorId>& parameters, bool last,
+                         GradientListener& listener);
   /// Reports the buckets that have a parameter without a gradient in this pass.
   void end_backward();
   /// See `Executor::fill_bucket`.

@@ -108,7 +108,9 @@ std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster clust
   Training training = testing::training_of(graph, batch);
   training.optimizer.kind = optimizer;
   ProblemOptions options;
-  options.choose_segments = false;  // the search through all strategies has none
+  // The search through all strategies has neither.
+  options.choose_segments = false;
+  options.part_backward = false;
   auto problem = Problem::make(std::move(graph), std::move(cluster), std::move(training), options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return std::move(*problem);

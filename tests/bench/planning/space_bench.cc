@@ -2,10 +2,9 @@
 // What each dimension of the space of plans is worth: models planned with all of them and without
 // one. Run it in the root of the repository.
 //
-//     space_bench state|gradients|parameters|schedules|segments                   all rows of a
-//     dimension space_bench state|gradients|schedules|segments MODEL CLUSTER     one row: state
-//     "gpt-1.3b"
-//                                                                      "v100x8"
+//     space_bench DIMENSION                  all rows of a dimension: state, gradients, parameters,
+//                                            schedules, zero-bubble or segments
+//     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * gradients: most of these, and others with fewer devices or longer sequences; without it, state
@@ -195,6 +194,17 @@ constexpr Case kCases[] = {
     {"schedules", "gpt-1.3b", "mixed-32"},
     {"schedules", "gpt-2.7b", "v100x4-rtx3090x4"},
     {"schedules", "gpt-1.3b", "four-kinds-10gbit"},
+    {"zero-bubble", "chain-26", "chain-8"},
+    {"zero-bubble", "chain-26", "chain-32"},
+    {"zero-bubble", "chain-26", "chain-1x8-1gbit"},
+    {"zero-bubble", "gpt-1.3b", "a100x2x4-10gbit"},
+    {"zero-bubble", "gpt-6.7b", "a100x1x8-10gbit"},
+    {"zero-bubble", "gpt-1.3b", "v100x1x8-1gbit"},
+    {"zero-bubble", "bert-large", "v100x1x8-1gbit"},
+    {"zero-bubble", "bert-base", "v100x4-rtx3090x4"},
+    {"zero-bubble", "gpt-1.3b", "mixed-32"},
+    {"zero-bubble", "gpt-2.7b", "v100x4-rtx3090x4"},
+    {"zero-bubble", "gpt-1.3b", "four-kinds-10gbit"},
     {"segments", "bert-base", "v100x4-rtx3090x4"},
     {"segments", "bert-large", "v100x1x8-1gbit"},
     {"segments", "gpt-1.3b", "v100x4-rtx3090x4"},
@@ -226,8 +236,9 @@ void print_row(const Case& of) {
   ProblemOptions less;
   if (of.dimension == "state") less.most_divided = StateLevel::kWhole;
   if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
+  if (of.dimension == "schedules") less.choose_in_flight = less.part_backward = false;
+  if (of.dimension == "zero-bubble") less.part_backward = false;
   if (of.dimension == "parameters") less.most_divided = StateLevel::kGradients;
-  if (of.dimension == "schedules") less.choose_in_flight = false;
   if (of.dimension == "segments") less.choose_segments = false;
   const Row without = plan(of.model, of.cluster, less);
   const auto seconds = [](const Row& row) {
@@ -249,10 +260,11 @@ int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
   const bool known = dimension == "state" || dimension == "gradients" ||
                      dimension == "parameters" || dimension == "schedules" ||
-                     dimension == "segments";
+                     dimension == "zero-bubble" || dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
-    std::fputs("space_bench state|gradients|parameters|schedules|segments [MODEL CLUSTER]\n",
-               stderr);
+    std::fputs(
+        "space_bench state|gradients|parameters|schedules|zero-bubble|segments [MODEL CLUSTER]\n",
+        stderr);
     return 2;
   }
   fmt::print(

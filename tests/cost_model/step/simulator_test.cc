@@ -101,6 +101,36 @@ INSTANTIATE_TEST_SUITE_P(Simulator, EqualPipeline,
                                            PipelineCase{4, 6, "gpipe"}),
                          ::testing::PrintToStringParamName());
 
+// The bubble of a pipeline of p equal stages: 1F1B waits (p - 1)(F + B + W) seconds, ZB-H1 waits
+// (p - 1)(F + B - W) (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, table 2). A matrix
+// product takes F = B = W.
+TEST(Simulator, WeightPassesThatArePutOffLeaveAThirdOfTheBubble) {
+  for (const auto& [p, m] : {std::pair(2, 2), {2, 8}, {3, 9}, {4, 4}, {4, 16}, {8, 24}}) {
+    const Step whole = pipeline(p, m, "1f1b", kInstant);
+    const Step parted = pipeline(p, m, "zero-bubble", kInstant);
+    const OpSeconds op = whole.seconds(8);
+    ASSERT_DOUBLE_EQ(op.backward, 2 * op.forward);
+    const double work = m * 3 * op.forward;
+    EXPECT_NEAR((whole.simulate().step_seconds - work) / ((p - 1) * 3 * op.forward), 1, 1e-3);
+    EXPECT_NEAR((parted.simulate().step_seconds - work) / ((p - 1) * op.forward), 1, 1e-3)
+        << p << " stages, " << m << " micro-batches";
+  }
+}
+
+TEST(Simulator, AllReducesOfPartedPassesBeginDuringTheLastWeightPass) {
+  const Step step(chain_of(4), kUnit + std::string("host a unit 3 bandwidth=1e9 latency=1e-6\n"),
+                  "micro-batches 4 zero-bubble\nstage a/0=4 a/1=4 : h1..h3\nstage a/2=8 : *\n"
+                  "bucket 0 ring w3\nbucket 0 ring w2 w1\nbucket 1 ring w4\n",
+                  32);
+  const Estimate estimate = step.simulate();
+  const TimelineEvent last = event_of(estimate, 0, {Opcode::kBackwardWeight, -1, 3});
+  const OpSeconds op = step.seconds(4);
+  EXPECT_NEAR(length(last), 3 * op.backward / 2, 1e-15);
+  EXPECT_NEAR(length(event_of(estimate, 0, {Opcode::kBackwardInput, -1, 3})), 3 * op.backward / 2,
+              1e-15);
+  EXPECT_NEAR(event_of(estimate, 0, all_reduce_of(0)).start, last.start + op.backward / 2, 1e-15);
+}
+
 TEST(Simulator, SendAndReceiveTakeTheLoneTransferTogether) {
   const Step step = pipeline(2, 1, "1f1b", " bandwidth=1e9 latency=2e-6\n");
   const Estimate estimate = step.simulate();

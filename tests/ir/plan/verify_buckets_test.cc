@@ -250,6 +250,16 @@ TEST(SharedBuckets, NameOtherStagesThatHaveOperatorsInOrder) {
       "                       ^~~~~~~~~~~~~");
 }
 
+TEST(ShardedBuckets, BackwardPassesThatArePartedDivideNoGradients) {
+  EXPECT_THAT(
+      message_of_divided("schedule=1f1b", "schedule=zero-bubble"),
+      ::testing::HasSubstr("bucket b1 has state=gradients, but the schedule is zero-bubble\n"
+                           "  hint: gradients are divided by backward passes that are not parted"));
+  EXPECT_THAT(
+      message_of_gathers("schedule=1f1b", "schedule=zero-bubble"),
+      ::testing::HasSubstr("bucket b1 has state=parameters, but the schedule is zero-bubble\n"));
+}
+
 TEST(SharedBuckets, HaveNoFlow) {
   Plan plan = *parse_plan(shared_plan_text(), "m.plan");
   PlanFlow flow;

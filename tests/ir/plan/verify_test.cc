@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 namespace agpcs {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::kPlanText;
 using testing::plan_text_with;
 using testing::plan_with_idle_rank;
@@ -85,6 +87,71 @@ TEST(VerifyPlan, OneRankOfEachStageTakesASampleLessOfSmallerMicroBatches) {
             "  hint: batch 8 in 2 micro-batches");
   EXPECT_EQ(message_with("batch=8 micro-batches=2", "batch=1 micro-batches=2").substr(0, 57),
             "m.plan: error: a batch of 1 does not make 2 micro-batches");
+}
+
+/// The small plan with parted backward passes, each weight pass right after its input pass.
+Plan parted_plan() {
+  Plan plan = small_plan();
+  plan.schedule = Schedule::kZeroBubble;
+  plan.stages[1].recompute = false;
+  for (Program& program : plan.programs) {
+    std::vector<Instruction> instructions;
+    for (Instruction instruction : program.instructions) {
+      const int k = instruction.id.micro_batch;
+      const bool back = instruction.id.opcode == Opcode::kBackward;
+      if (back) instruction.id = plan.input_pass(k);
+      const bool sends = instruction.id.opcode == Opcode::kSendGradient;
+      for (InstructionId& id : instruction.after) {
+        if (id.opcode != Opcode::kBackward) continue;
+        id = sends || instruction.id.opcode == Opcode::kRecvGradient
+                 ? plan.input_pass(id.micro_batch)
+                 : plan.weight_pass(id.micro_batch);
+      }
+      instructions.push_back(instruction);
+      if (back) instructions.push_back({plan.weight_pass(k), {}});
+    }
+    program.instructions = std::move(instructions);
+  }
+  return plan;
+}
+
+TEST(VerifyPlan, BackwardPassesMayBeParted) {
+  const Plan plan = parted_plan();
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  const Result<Plan> read = parse_plan(print_plan(plan), "m.plan");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(print_plan(*read), print_plan(plan));
+}
+
+TEST(VerifyPlan, EachWeightPassComesOnceAndAfterItsInputPass) {
+  const auto fault = [](auto change) {
+    Plan plan = parted_plan();
+    std::vector<Instruction>& program = plan.programs[1].instructions;
+    change(plan, program, [&](const InstructionId& id) {
+      return std::find_if(program.begin(), program.end(),
+                          [&](const Instruction& instruction) { return instruction.id == id; });
+    });
+    return verify_plan(plan).message();
+  };
+  EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
+                std::iter_swap(find(plan.input_pass(0)), find(plan.weight_pass(0)));
+              }),
+              HasSubstr("'backward_weight mb=0' may start before 'backward_input mb=0' has "
+                        "finished"));
+  EXPECT_THAT(
+      fault([](Plan& plan, auto& program, auto find) { program.erase(find(plan.weight_pass(1))); }),
+      HasSubstr("'backward_weight mb=1' is missing"));
+  EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
+                find(plan.weight_pass(1))->id = plan.weight_pass(0);
+              }),
+              HasSubstr("'backward_weight mb=0' appears twice"));
+  EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
+                find(plan.input_pass(0))->id = {Opcode::kBackward, -1, 0};
+              }),
+              HasSubstr("'backward mb=0' is not an instruction of this stage"));
+  EXPECT_EQ(fault([](Plan& plan, auto&, auto) { plan.stages[0].recompute = true; }),
+            "plan: error: stage s0 recomputes, but the schedule is zero-bubble\n"
+            "  hint: what is computed again serves a backward pass that is not parted");
 }
 
 TEST(Plan, MicroBatchesAreAsEqualAsCanBeLargerOnesFirst) {

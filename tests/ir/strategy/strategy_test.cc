@@ -127,6 +127,20 @@ const Fault kFaults[] = {
        c.strategy.stages[1].in_flight = 2;
      },
      "strategy: stage 1 has 2 micro-batches in flight, but the schedule is gpipe"},
+    {"PartedBackwardPassesOfAStageThatRecomputes",
+     [](Case& c) {
+       c.strategy.schedule = Schedule::kZeroBubble;
+       c.strategy.stages[1].recompute = kWholeStage;
+     },
+     "strategy: the schedule is zero-bubble, but a stage recomputes, or divides gradients or "
+     "parameters"},
+    {"PartedBackwardPassesOfAStageThatDividesParameters",
+     [](Case& c) {
+       c.strategy.schedule = Schedule::kZeroBubble;
+       c.strategy.stages[1].state = StateLevel::kParameters;
+     },
+     "strategy: the schedule is zero-bubble, but a stage recomputes, or divides gradients or "
+     "parameters"},
     {"FewerInFlightThanALaterStageThatReadsIt",
      [](Case& c) {
        c.strategy.stages[0].in_flight = 1;

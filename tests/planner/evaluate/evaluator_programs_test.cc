@@ -34,9 +34,9 @@ std::vector<CutInfo> random_cuts(Rng& rng, int stages) {
 
 StageMemory random_memory(Rng& rng) {
   StageMemory m;
-  for (std::int64_t* const bytes :
-       {&m.in_flight, &m.received, &m.sent, &m.gradients_received, &m.gradients_sent,
-        &m.received_and_free, &m.forward_peak, &m.backward_peak}) {
+  for (std::int64_t* const bytes : {&m.in_flight, &m.received, &m.sent, &m.gradients_received,
+                                    &m.gradients_sent, &m.received_and_free, &m.forward_peak,
+                                    &m.backward_peak, &m.put_off, &m.input_peak, &m.weight_peak}) {
     *bytes = rng.below(3) == 0 ? 0 : static_cast<std::int64_t>(rng.below(1000));
   }
   return m;
@@ -54,6 +54,7 @@ TEST(ProgramTable, MemoryOfFewerMicroBatchesHasTheSamePeaks) {
     shape.alone.assign(at(stages), true);
     const auto all = static_cast<std::int64_t>(1 + rng.below(8 * at(stages) + 40));
     shape.micro_batches = all;
+    shape.parts_backward = round % 2 == 1;
     Rng chosen(static_cast<std::uint64_t>(round));
     shape.in_flight.clear();
     for (int s = 0; s < stages; ++s) {

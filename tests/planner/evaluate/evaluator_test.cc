@@ -227,6 +227,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
         spec.state = static_cast<StateLevel>(rng.below(1 + kDividingLevels.size()));
         divided += divides_state(spec, training) ? 1 : 0;
       }
+      fit_in_flight(strategy);  // where gradients are divided, backward passes are whole
       const Score score = evaluator.evaluate(strategy);
       expect_equal(score, by_simulation(problem, strategy),
                    print_strategy(strategy, problem.graph, problem.cluster));

@@ -93,7 +93,10 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
            random_recomputation(rng)});
       if (rng.below(2) == 0) strategy.stages.back().odd = group[rng.below(group.size())];
     }
-    if (strategy.schedule == Schedule::k1F1B && rng.below(3) == 0) {
+    if (problem.options.part_backward && may_part_backward(strategy) && rng.below(3) == 0) {
+      strategy.schedule = Schedule::kZeroBubble;
+    }
+    if (strategy.schedule != Schedule::kGPipe && rng.below(3) == 0) {
       for (StageSpec& spec : strategy.stages) {
         spec.in_flight = between(rng, 1, static_cast<int>(strategy.micro_batches));
       }

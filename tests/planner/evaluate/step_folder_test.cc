@@ -4,6 +4,7 @@
 #include "codegen/lower.h"
 #include "cost_model/step/engine.h"
 #include "cost_model/step/model.h"
+#include "ir/base/all_values.h"
 #include "planner/evaluate/group_gradients.h"
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/problem/problems.h"
@@ -47,7 +48,7 @@ Strategy even_strategy(Rng& rng, const Problem& problem) {
     strategy.micro_batches = between(rng, 1, 32);
     const std::int64_t samples =
         largest_micro_batch(problem.training.batch, strategy.micro_batches);
-    strategy.schedule = rng.below(3) == 0 ? Schedule::kGPipe : Schedule::k1F1B;
+    strategy.schedule = kSchedules[rng.below(kSchedules.size())];
     if (samples % (4 * hosts) != 0) continue;
     for (int s = 0; s < stages; ++s) {
       StageSpec spec;

@@ -163,6 +163,27 @@ TEST_P(ReplayerOver, FourStagesAllForwardsFirst) {
       {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 5, Schedule::kGPipe});
 }
 
+TEST_P(ReplayerOver, PartedBackwardPasses) {
+  expect_equal_to_one_process({{{2}, {2}, {2}, {2}},
+                               {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}},
+                               6,
+                               Schedule::kZeroBubble});
+  for (const std::vector<std::int64_t>& weights : {std::vector<std::int64_t>{}, {3, 0, 1}}) {
+    expect_equal_to_one_process({.shares = {{3, 1}, {4}, {2, 2}},
+                                 .cuts = {{0, 1, {"a", "A"}}, {0, 2, {"c"}}, {1, 2, {"b", "!d"}}},
+                                 .micro_batches = 5,
+                                 .schedule = Schedule::kZeroBubble,
+                                 .smaller = 2,
+                                 .shared = {{0, 2}},
+                                 .weights = weights});
+  }
+  expect_equal_to_one_process({.shares = {{2, 2}, {1, 2, 1}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 4,
+                               .schedule = Schedule::kZeroBubble},
+                              2);
+}
+
 TEST_P(ReplayerOver, StagesWithOtherNumbersInFlightThanTheTextbooks) {
   expect_equal_to_one_process(
       {.shares = {{4}, {4}}, .cuts = {{0, 1, {"a"}}}, .micro_batches = 6, .in_flight = {3, 1}});

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -42,15 +43,26 @@ Graph transposing_layers() {
                            "l = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
 }
 
+Cluster two_cpus() {
+  return testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 2\n");
+}
+
+/// Two stages of four layers.
+Plan pipeline(const Graph& graph, const std::string& schedule, std::int64_t samples) {
+  const std::string strategy = fmt::format(
+      "micro-batches 4 {0}\nstage a/0={1} : h0..h4\nstage a/1={1} : *\n", schedule, samples);
+  Plan plan = testing::plan_of(graph, two_cpus(), strategy, 4 * samples);
+  plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
+  return plan;
+}
+
 /// One of two replicas of one stage, with a bucket for each parameter.
 Plan plan_at(const Graph& graph, StateLevel level, const std::string& recompute,
              std::int64_t samples) {
   std::string strategy =
       fmt::format("micro-batches 2\nstage a/0={0} a/1={0}{1} : *\n", samples, recompute);
   for (int i = kLayers; i-- > 0;) strategy += fmt::format("bucket 0 ring w{}\n", i);
-  const Cluster cluster =
-      testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 2\n");
-  Plan plan = testing::plan_of(graph, cluster, strategy + "bucket 0 ring table\n", 4 * samples);
+  Plan plan = testing::plan_of(graph, two_cpus(), strategy + "bucket 0 ring table\n", 4 * samples);
   plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
   return level == StateLevel::kWhole ? plan : testing::sharded(std::move(plan), {3, 1}, level);
 }
@@ -60,7 +72,9 @@ class LoneRank : public GradientListener, public ParameterSource {
  public:
   LoneRank(const Graph& graph, Plan plan, int rank)
       : plan_(std::move(plan)),
-        gathers_(testing::pass_gathers(plan_, plan_.programs[0])),
+        program_(static_cast<std::size_t>(plan_.stage_of_rank(rank))),
+        rank_(rank),
+        gathers_(testing::pass_gathers(plan_, plan_.programs[program_])),
         executor_(make_torch_executor(graph, {})) {
     check(executor_->prepare(plan_, rank));
     if (!gathers_.empty()) check(executor_->gather_with(*this));
@@ -70,12 +84,12 @@ class LoneRank : public GradientListener, public ParameterSource {
     needed_ = 0;
     if (!gathers_.empty()) gather();
     check(executor_->begin_step(number));
-    for (int m = 0; m < plan_.micro_batches; ++m) {
-      check(executor_->forward(m));
-      check(executor_->backward(m, m + 1 == plan_.micro_batches, *this));
+    for (const Instruction& instruction : plan_.programs[program_].instructions) {
+      for (const InstructionId& id : instruction.after) leave(id);
+      check(run(instruction.id));
     }
-    check(executor_->update());
     EXPECT_EQ(needed_, gathers_.size());
+    while (!sends_.empty()) leave(sends_.front());
   }
 
   void bucket_ready(int bucket) override {
@@ -94,6 +108,61 @@ class LoneRank : public GradientListener, public ParameterSource {
   }
 
  private:
+  Status run(const InstructionId& id) {
+    const int m = id.micro_batch;
+    const bool last = m + 1 == plan_.micro_batches;
+    switch (id.opcode) {
+      case Opcode::kForward:
+        return executor_->forward(m);
+      case Opcode::kBackward:
+        return executor_->backward(m, last, *this);
+      case Opcode::kBackwardInput:
+        return executor_->backward_input(m);
+      case Opcode::kBackwardWeight:
+        return executor_->backward_weight(m, last, *this);
+      case Opcode::kUpdate:
+        return executor_->update();
+      case Opcode::kSend:
+      case Opcode::kSendGradient:
+        return send(id);
+      case Opcode::kRecv:
+      case Opcode::kRecvGradient:
+        return with_buffers(id, [](const Buffer& received) {
+          std::fill_n(static_cast<char*>(received.data), received.bytes, char{0});
+        });
+      default:  // what LoneRank does when a bucket is ready or needed, and reports
+        return {};
+    }
+  }
+
+  Status send(const InstructionId& id) {
+    AGPCS_RETURN_IF_ERROR(with_buffers(id, [](const Buffer& /*sent*/) {}));
+    sends_.push_back(id);
+    return {};
+  }
+
+  /// Messages leave as late as they may: when an instruction waits for `waited`, one of them or the
+  /// gradient that comes back for one.
+  void leave(InstructionId waited) {
+    if (waited.opcode == Opcode::kRecvGradient) waited.opcode = Opcode::kSend;
+    const auto sent = std::find(sends_.begin(), sends_.end(), waited);
+    if (sent == sends_.end()) return;
+    std::for_each(sends_.begin(), sent + 1, [&](const InstructionId& id) { executor_->sent(id); });
+    sends_.erase(sends_.begin(), sent + 1);
+  }
+
+  template <typename F>
+  Status with_buffers(const InstructionId& id, F use) {
+    const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
+    for (const Transfer& transfer : transfers(plan_, id.object, rank_, id.micro_batch)) {
+      AGPCS_TRY(const Buffer buffer,
+                gradient ? executor_->gradient(id.object, transfer, id.micro_batch)
+                         : executor_->activation(id.object, transfer, id.micro_batch));
+      use(buffer);
+    }
+    return {};
+  }
+
   static void check(const Status& status) { AGPCS_CHECK(status.ok(), "{}", status.message()); }
 
   void gather() {
@@ -104,16 +173,20 @@ class LoneRank : public GradientListener, public ParameterSource {
   }
 
   Plan plan_;
+  std::size_t program_;
+  int rank_;
   std::vector<InstructionId> gathers_;
   std::unique_ptr<TorchExecutor> executor_;
   std::size_t needed_ = 0;
+  std::deque<InstructionId> sends_;
 };
 
 struct LiveCase {
   const char* name;
   StateLevel level;
   const char* recompute;
-  std::int64_t samples;  // few: parameters are most of the memory; many: activations
+  std::int64_t samples;            // few: parameters are most of the memory; many: activations
+  const char* pipeline = nullptr;  // the schedule of two stages
 };
 void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
 
@@ -121,7 +194,10 @@ class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
 
 TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
   const Graph graph = transposing_layers();
-  const Plan plan = plan_at(graph, GetParam().level, GetParam().recompute, GetParam().samples);
+  const LiveCase& live_case = GetParam();
+  const Plan plan = live_case.pipeline != nullptr
+                        ? pipeline(graph, live_case.pipeline, live_case.samples)
+                        : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
   const std::vector<MemoryUse> predicted = *peak_memory(plan, graph);
   for (const int rank : {0, 1}) {
     const auto live = std::make_shared<testing::LiveBytes>();
@@ -138,14 +214,17 @@ TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, LiveBytesOf,
-    ::testing::Values(LiveCase{"whole", StateLevel::kWhole, "", 2},
-                      LiveCase{"optimizer", StateLevel::kOptimizer, "", 2},
-                      LiveCase{"gradients", StateLevel::kGradients, "", 2},
-                      LiveCase{"parameters", StateLevel::kParameters, "", 2},
-                      LiveCase{"gradients_of_many_samples", StateLevel::kGradients, "", 8},
-                      LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
-                      LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters,
-                               " recompute", 2}),
+    ::testing::Values(
+        LiveCase{"whole", StateLevel::kWhole, "", 2},
+        LiveCase{"optimizer", StateLevel::kOptimizer, "", 2},
+        LiveCase{"gradients", StateLevel::kGradients, "", 2},
+        LiveCase{"parameters", StateLevel::kParameters, "", 2},
+        LiveCase{"gradients_of_many_samples", StateLevel::kGradients, "", 8},
+        LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
+        LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters, " recompute", 2},
+        LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
+        LiveCase{"parted_pipeline", StateLevel::kWhole, "", 4, "zero-bubble"},
+        LiveCase{"parted_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "zero-bubble"}),
     [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

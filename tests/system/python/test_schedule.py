@@ -81,9 +81,9 @@ def pipelined(rank, path, micro_batches, parts):
     whole, passes = cases.build(Chain), []
     module = nn.Sequential(*[whole.get_submodule(name) for name in parts[rank]])
     stage = PipelineStage(module, rank, STAGES, torch.device("cpu"))
-    for kind, method in (("F", "forward_one_chunk"), ("B", "backward_one_chunk")):
+    for kind, method in (("F", "forward_one_chunk"), ("B", "backward_one_chunk"), ("W", "backward_weight_one_chunk")):
         def noted(chunk, *arguments, kind=kind, play=getattr(stage, method), **options):
-            passes.append(f"{rank}{kind}{chunk}")
+            passes.append(f"{rank}{kind if options.get('full_backward', True) else 'I'}{chunk}")
             return play(chunk, *arguments, **options)
         setattr(stage, method, noted)
     runtime = _PipelineScheduleRuntime([stage], micro_batches, loss_fn=nn.functional.cross_entropy)
@@ -112,6 +112,11 @@ class Schedule(unittest.TestCase):
         rows = self.check_training(layout="local/0,in-flight=4|local/1,in-flight=3|local/2|local/3")
         self.assertEqual(rows[0], "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3")
         self.assertEqual(rows[3], "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3")
+
+    def test_trains_with_parted_backward_passes(self):
+        rows = self.check_training(layout="local/0|local/1|local/2|local/3|schedule=zero-bubble")
+        self.assertEqual(rows[0], "0F0,0F1,0F2,0F3,0I0,0W0,0I1,0W1,0I2,0W2,0I3,0W3")
+        self.assertEqual(rows[3], "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3W1,3W2,3W3")
 
     def check_training(self, **options):
         """Trains by the plan's rows, which it returns, and compares with one process."""

@@ -40,6 +40,7 @@ struct Case {
   Recomputation recompute = {};
   std::int64_t batch = kBatch;
   std::vector<std::int64_t> in_flight = {};  // by stage; empty: the textbook's
+  Schedule schedule = Schedule::k1F1B;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -67,6 +68,17 @@ std::vector<Case> cases() {
     all.back().in_flight = {5, 3, 1};
     add("three_stages_with_two_in_flight", {{1, 1}, {2}, {2}}, 4);
     all.back().in_flight = {2, 1, 1};
+    const auto add_parted = [&](const char* how, Shares shares, std::int64_t micro_batches) {
+      add(how, std::move(shares), micro_batches);
+      all.back().schedule = Schedule::kZeroBubble;
+    };
+    add_parted("two_stages_parted", {{2}, {2}}, 4);
+    add_parted("four_stages_parted", {{1}, {1}, {1}, {1}}, 8);
+    add_parted("three_stages_parted_with_five_in_flight", {{1}, {1}, {1}}, 8);
+    all.back().in_flight = {5, 3, 1};
+    add_parted("two_stages_of_two_replicas_parted", {{2, 2}, {3, 1}}, 2);
+    add_parted("three_stages_parted_for_a_prime_batch", {{2}, {2}, {2}}, 4);
+    all.back().batch = 7;  // micro-batches of 2 and 1
   }
   return all;
 }
@@ -87,8 +99,8 @@ TEST_P(TrainingByPlan, EqualsTrainingAlone) {
   const Training training = testing::training_of(c.batch);
   const std::int64_t larger = (c.batch + c.micro_batches - 1) / c.micro_batches;
   const Plan alone = testing::plan_with(graph, training, {{larger}}, c.micro_batches);
-  const Plan split =
-      testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute, c.in_flight);
+  const Plan split = testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute,
+                                        c.in_flight, c.schedule);
   ASSERT_EQ(split.stages.size(), c.shares.size());
   const Trained want = testing::train(graph, alone, kSteps, seeded());
   const Trained got = testing::train(graph, split, kSteps, seeded());
@@ -154,6 +166,26 @@ TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", optimization.name, division.name, name_of(level)));
         testing::expect_equal_training(got, want, kTolerance);
       }
+    }
+  }
+}
+
+TEST(TrainingByPlan, EqualsTrainingAloneWithPartedBackwardPassesAndDividedState) {
+  const Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
+  for (const Optimization& optimization : kOptimizations) {
+    for (const double max_norm : {0.0, 0.5}) {
+      Training training = testing::training_of(kBatch);
+      training.optimizer = optimization.optimizer;
+      training.optimizer.max_norm = max_norm;
+      Trained want =
+          testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
+      const Plan parted = testing::plan_with(graph, training, {{3, 1}, {4}, {1, 3}}, 2, {}, {},
+                                             Schedule::kZeroBubble);
+      Trained got = testing::train(graph, testing::sharded(parted, {1, 3}), kSteps, seeded());
+      without_noise(want);
+      without_noise(got);
+      SCOPED_TRACE(fmt::format("{}, clipped to {}", optimization.name, max_norm));
+      testing::expect_equal_training(got, want, kTolerance);
     }
   }
 }

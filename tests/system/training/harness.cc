@@ -155,13 +155,15 @@ Training training_of(std::int64_t batch) {
 
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
-               const Recomputation& recompute, const std::vector<std::int64_t>& in_flight) {
+               const Recomputation& recompute, const std::vector<std::int64_t>& in_flight,
+               Schedule schedule) {
   std::size_t devices = 0;
   for (const auto& stage : shares) devices += stage.size();
   const Cluster cluster = cluster_of(
       fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
   Strategy strategy;
   strategy.micro_batches = micro_batches;
+  strategy.schedule = schedule;
   for (const auto& stage : shares) {
     StageSpec spec;
     spec.shares = stage;

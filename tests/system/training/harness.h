@@ -36,8 +36,8 @@ void set_dropout(Graph& graph, double ratio);
 /// `in_flight`: micro-batches by stage; empty: the textbook's.
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
-               const Recomputation& recompute = {},
-               const std::vector<std::int64_t>& in_flight = {});
+               const Recomputation& recompute = {}, const std::vector<std::int64_t>& in_flight = {},
+               Schedule schedule = Schedule::k1F1B);
 
 /// Divides buckets as `sharded` does. Where ranks divide parameters, passes gather them as they
 /// come to the operators of `graph`.

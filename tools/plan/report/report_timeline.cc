@@ -29,6 +29,8 @@ Sort sort_of(Opcode opcode) {
     case Opcode::kForward:
       return kForward;
     case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
       return kBackward;
     case Opcode::kUpdate:
       return kUpdate;

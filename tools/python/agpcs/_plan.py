@@ -214,8 +214,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
-    "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook; "segments", so that
-    stages recompute all or nothing.
+    "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
+    passes; "zero-bubble", so that none parts them; "segments", so that stages recompute all or nothing.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 

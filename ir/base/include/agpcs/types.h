@@ -60,9 +60,10 @@ std::string_view name_of(StateLevel level);  ///< "whole", "optimizer", "gradien
 std::optional<StateLevel> dividing_level_named(std::string_view name);
 
 /// The order of forward and backward passes in a pipeline: `k1F1B` is PipeDream-flush's 1F1B;
-/// `kGPipe` runs all forward passes first.
-enum class Schedule : std::uint8_t { k1F1B, kGPipe };
-std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe"
+/// `kGPipe` runs all forward passes first; `kZeroBubble` is 1F1B whose backward passes are parted
+/// (ZB-H1: Qi et al., ICLR 2024).
+enum class Schedule : std::uint8_t { k1F1B, kGPipe, kZeroBubble };
+std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe", "zero-bubble"
 std::optional<Schedule> schedule_named(std::string_view name);
 
 }  // namespace agpcs

@@ -7,10 +7,11 @@
 // `transfers` tells which rows go to or come from which rank.
 //
 // Execution model (the simulator and the replayer follow it exactly): each rank has four in-order
-// streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
-// recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An instruction
-// starts when its predecessor in its stream and all instructions in its `after` have finished. A
-// transfer needs both ends. Messages and collectives wait for computations and gradients only.
+// streams: compute (forward, backward or its two parts, update), send (send, send_gradient), recv
+// (recv, recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An
+// instruction starts when its predecessor in its stream and all instructions in its `after` have
+// finished. A transfer needs both ends. Messages and collectives wait for computations and
+// gradients only.
 #pragma once
 
 #include <agpcs/status.h>
@@ -204,12 +205,15 @@ struct PlanBucket {
 std::int64_t travelling_bytes(const Training& training, const PlanBucket& bucket);
 
 enum class Opcode : std::uint8_t {
-  kForward,       ///< forward pass of the stage on the micro-batch
-  kBackward,      ///< backward pass of the stage on the micro-batch; gradients accumulate into the
-                  ///< buckets
-  kSend,          ///< activations of cut `object` to the consumers
-  kRecv,          ///< activations of cut `object` from the producers
-  kSendGradient,  ///< gradients of cut `object`, consumer to producer
+  kForward,        ///< forward pass of the stage on the micro-batch
+  kBackward,       ///< backward pass of the stage on the micro-batch; gradients accumulate into the
+                   ///< buckets
+  kBackwardInput,  ///< the part of a backward pass that other stages wait for: gradients of
+                   ///< tensors. It may keep what gradients of parameters are made of
+  kBackwardWeight,  ///< the other part: gradients of parameters, which accumulate into the buckets
+  kSend,            ///< activations of cut `object` to the consumers
+  kRecv,            ///< activations of cut `object` from the producers
+  kSendGradient,    ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
   kAllReduce,       ///< sums bucket `object` over the ranks of its stages
   kReduceScatter,   ///< sums sharded bucket `object` over its ranks, each part on its owner alone:
@@ -233,6 +237,16 @@ std::string_view name_of(Opcode opcode);
 /// The in-order streams of a rank.
 enum class StreamKind : std::uint8_t { kCompute, kSend, kRecv, kCollective };
 inline constexpr int kStreamKindCount = 4;
+/// Returns whether the gradients that a stage sends back are there after `opcode`, with which the
+/// activations of its micro-batch are no longer between their passes: kBackward, kBackwardInput.
+constexpr bool goes_back(Opcode opcode) {
+  return opcode == Opcode::kBackward || opcode == Opcode::kBackwardInput;
+}
+/// Returns whether `opcode` completes the gradients of parameters of its micro-batch: kBackward,
+/// kBackwardWeight.
+constexpr bool makes_gradients(Opcode opcode) {
+  return opcode == Opcode::kBackward || opcode == Opcode::kBackwardWeight;
+}
 /// Returns the stream that runs instructions of `opcode`. kGradients, kInForward and kInBackward
 /// are events of the compute stream.
 StreamKind stream_of(Opcode opcode);
@@ -306,6 +320,17 @@ struct Plan {
   /// Returns the first micro-batch that has one sample less than those before it; `micro_batches`
   /// if all are equal.
   std::int64_t smaller_from() const;
+  /// Returns whether backward passes are parted, so that programs have `kBackwardInput` and
+  /// `kBackwardWeight` in place of `kBackward`.
+  bool parts_backward() const { return schedule == Schedule::kZeroBubble; }
+  /// Returns the instruction of a micro-batch that makes the gradients that go back.
+  InstructionId input_pass(int micro_batch) const {
+    return {parts_backward() ? Opcode::kBackwardInput : Opcode::kBackward, -1, micro_batch};
+  }
+  /// Returns the instruction of a micro-batch that completes gradients of parameters.
+  InstructionId weight_pass(int micro_batch) const {
+    return {parts_backward() ? Opcode::kBackwardWeight : Opcode::kBackward, -1, micro_batch};
+  }
   bool is_smaller(std::int64_t micro_batch) const { return micro_batch >= smaller_from(); }
   std::int64_t micro_batch_size(std::int64_t micro_batch = 0) const;
   /// Returns the place in the batch of a micro-batch's first sample.

@@ -371,6 +371,19 @@ class Trains(Compares):
                 self.assertEqual(tuple(firsts), numbers)
                 self.compare(Mlp, plan)
 
+    def test_parted_backward_passes(self):
+        # Matrix products, convolutions, and a table that is the head, too.
+        for kind, layout, micro_batches in ((Mlp, TWO, 5), (Mlp, FOUR, 10), (Transformer, FOUR, 5), (TiedHead, TWO_BY_TWO, 4),
+                                            (UNet, TWO, 5)):
+            with self.subTest(kind=kind.__name__, layout=layout):
+                plan = plan_of(kind, layout + "|schedule=zero-bubble", micro_batches)
+                self.assertIn("schedule=zero-bubble", plan.text)
+                self.assertIn("\n  backward_weight mb=", plan.text)
+                self.compare(kind, plan)
+
+    def test_parted_backward_passes_in_stages_with_other_numbers_in_flight(self):
+        self.compare(Mlp, plan_of(Mlp, "a/0,in-flight=5|a/1,in-flight=3|b/0,in-flight=3|b/1,in-flight=1|schedule=zero-bubble", 5))
+
     def test_an_mlp_on_uneven_replicas(self):
         self.compare(Mlp, plan_of(Mlp, TWO_BY_TWO, 1))
         plan = plan_of(Mlp, TWO_BY_TWO)  # micro-batches of 3, 3, 2 and 2

@@ -7,7 +7,7 @@ import os
 import tempfile
 import unittest
 
-from cases import build, on_ranks
+from cases import build, divided, on_ranks
 from test_job import BATCH, CLUSTER, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
 
 import torch
@@ -122,6 +122,15 @@ class Clips(Compares):
         for _, found, _, _ in results:
             self.assert_near(found, norms)
 
+    def test_where_backward_passes_are_parted_and_ranks_divide_the_state(self):
+        plan = divided(plan_of(Transformer, ALIKE + "|schedule=zero-bubble"), 3, 1, 1, 3)
+        (losses, norms, _, state), = on_ranks(by_one_process, Transformer, ((0, BATCH),), 0.3, ranks=1)
+        self.assertGreater(min(norms), 0.3, "nothing was clipped")
+        results = on_ranks(by_job, Transformer, plan, {"max_norm": 0.3}, ranks=plan.ranks)
+        self.assert_alike(results, losses, state)
+        for _, found, _, _ in results:
+            self.assert_near(found, norms)
+
     def test_by_the_largest_gradient_and_leaves_small_ones_alone(self):
         norms = self.compare(Mlp, TWO_BY_TWO, 0.05, math.inf)
         self.assertTrue(min(norms) > 0.05, norms)
@@ -155,6 +164,12 @@ class MixedPrecision(Compares):
     def test_bf16_of_the_job_and_of_the_plan(self):
         self.compare(Transformer, plan_of(Transformer, TWO, recompute="s1"), {"autocast": "bf16", "max_norm": 0.3}, torch.bfloat16)
         self.compare(Mlp, plan_of(Mlp, FOUR, precision="bf16"), {"max_norm": 0.3}, torch.bfloat16)
+
+    def test_bf16_and_fp16_where_backward_passes_are_parted(self):
+        parted = "|schedule=zero-bubble"
+        self.compare(Mlp, plan_of(Mlp, FOUR + parted, precision="bf16"), {"max_norm": 0.3}, torch.bfloat16)
+        self.compare(Transformer, plan_of(Transformer, ALIKE + parted, 2),
+                     lambda: {"autocast": torch.float16, "max_norm": 0.3, **large_scale()}, torch.float16, large_scale)
 
     def test_a_module_of_bf16_needs_none(self):
         plan = plan_of(Half, TWO, precision="bf16")
@@ -212,6 +227,11 @@ def scale_of_checkpoint(rank, plan, path):
 class Compiles(Compares):
     def test_stages_with_recomputation_and_micro_batches_of_unlike_size(self):
         plan = plan_of(Mlp, TWO, recompute="s0")
+        losses, _, _, state = on_ranks(by_one_process, Mlp, rows_of(plan), math.inf, ranks=1)[0]
+        self.assert_alike(on_ranks(compiled, Mlp, plan, {"compile": {"backend": "aot_eager"}}), losses, state)
+
+    def test_stages_whose_backward_passes_are_parted(self):
+        plan = plan_of(Mlp, TWO + "|schedule=zero-bubble")
         losses, _, _, state = on_ranks(by_one_process, Mlp, rows_of(plan), math.inf, ranks=1)[0]
         self.assert_alike(on_ranks(compiled, Mlp, plan, {"compile": {"backend": "aot_eager"}}), losses, state)
 

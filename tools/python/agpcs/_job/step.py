@@ -5,6 +5,7 @@ A line waits for what the plan says that it waits for (`after`), and computes or
 collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
 All-reduces and reduce-scatters begin during the last backward pass, when their gradients are there, in the plan's order.
 Where ranks divide gradients, their reduce-scatters begin during every backward pass, each when the one before it has ended.
+Where backward passes are parted, weight passes are what is said here of backward passes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._job.links import Works
+from agpcs._job.put_off import PutOff, finish, weights
 from agpcs._job.segments import Segments
 
 _STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradient": "recv", "all_reduce": "collective",
@@ -173,7 +175,7 @@ class _Gathering:
 class _MicroBatch:
     """The rows of a micro-batch that this rank has in the batch, and the tensors that its lines hand on to each other."""
 
-    __slots__ = ("begin", "end", "gradients", "loss", "received", "sent")
+    __slots__ = ("begin", "end", "gradients", "loss", "products", "received", "sent")
 
     def __init__(self, begin, end):
         self.begin, self.end = begin, end
@@ -181,6 +183,7 @@ class _MicroBatch:
     def clear(self, stage):
         self.received = [None] * len(stage.received)  # by number of the value; after the backward pass, their gradients
         self.sent, self.loss = (), None
+        self.products = []  # that are put off
         self.gradients = [[] for _ in stage.sent]  # by number of the value: tensors whose sum is its gradient
 
 
@@ -196,7 +199,8 @@ class Player:
         self._loss_of, self._updating, self._autocast, self._masks = loss_of, update, autocast, masks
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
-        self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
+        passes = ("forward", "backward", "backward_input", "backward_weight")
+        self._computing = () if watch is None else passes if update.waits else (*passes, "update")
         self._parameters = list(stage.module.parameters())
         self._differentiable = [number for number, value in enumerate(stage.received) if value.gradient]
         replica = role.shares.ranks[role.number].index(role.rank)
@@ -204,13 +208,19 @@ class Player:
                                for k, first in enumerate(role.shares.begins[:-1])]
         prepare = (lambda part: part) if compiled is False else functools.partial(torch.compile, **self._compiling(compiled))
         self._compute = Segments(stage.module, role.recomputed, stage.changed, prepare) if role.recomputed else prepare(stage.module)
-        program = [(word, after) for word, after in role.program() if self._is_own(word)]
+        program = role.program()
+        # A compiled module gives all parameters their gradients in the input pass.
+        parted = compiled is False and any(word.startswith("backward_weight:") for word, _ in program)
+        self._put_off = PutOff(stage.module) if parted else None
+        if parted:
+            self._compute = self._put_off
+        program = [(word, after) for word, after in program if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # The lines that reduce, by what follows their first word: "b0", or "b0:3" of a micro-batch.
         self._reducing_lines = {word.partition(":")[2]: word for word, _ in program
                                 if word.startswith(("all_reduce:", "reduce_scatter:"))}
         # By micro-batch: those that begin during its backward pass, in the program's order.
-        passes = [word.partition(":")[2] for word, _ in program if word.startswith("backward:")]
+        passes = [word.partition(":")[2] for word, _ in program if word.startswith(("backward:", "backward_weight:"))]
         self._orders = {k: [of for of in self._reducing_lines if of.endswith(f":{k}") or k == passes[-1] and ":" not in of]
                         for k in passes}
         self._order = ()
@@ -280,7 +290,7 @@ class Player:
             what, *of = word.split(":")
             before, arrived = waited(after), []
             run = self._noted(word, what, getattr(self, f"_{what}")(*of))
-            if what == "backward":  # the gradients of what it sent are here, so it has arrived
+            if what in ("backward", "backward_input"):  # the gradients of what it sent are here, so it has arrived
                 arrived = waited(f"send:{cut.name}:{of[0]}" for cut in self._cuts.values()
                                  if cut.source == self._number and any(value.gradient for value in cut.values))
             if what in _STREAMS:
@@ -316,6 +326,8 @@ class Player:
         inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
         for number in self._differentiable:
             own.received[number].requires_grad_()
+        if self._put_off is not None:
+            self._put_off.products = own.products
         with self._autocast():
             own.sent, outputs = self._compute(end - begin, *masks, *inputs, *own.received)
             if self._loss_of is None:
@@ -325,15 +337,27 @@ class Player:
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
     def _backward(self, k):
-        run = functools.partial(self._pass_back, self._micro_batches[int(k)])
-        order = self._orders[k]
+        return self._reducing_while(functools.partial(self._pass_back, self._micro_batches[int(k)]), self._orders[k])
+
+    def _backward_input(self, k):
+        return functools.partial(self._pass_back, self._micro_batches[int(k)])
+
+    def _backward_weight(self, k):
+        own = self._micro_batches[int(k)]
+        return self._reducing_while(lambda: finish(own.products), self._orders[k], lambda: weights(own.products))
+
+    def _reducing_while(self, run, order, made=None):
+        """What runs a pass, and begins to reduce the buckets `order` when it has made their gradients: those of the parameters
+        `made()`, or of all."""
         if not order:
             return run
 
         def reducing():
+            own = None if made is None else made()
             for bucket in self._buckets.values():
-                bucket.missing = len(bucket.parameters)
+                bucket.missing = sum(own is None or parameter in own for parameter in bucket.parameters)
             self._order, self._ready_buckets, self._armed = order, 0, True
+            self._begin_ready()
             run()
             self._armed = False
             self._begin_buckets(len(self._order))
@@ -357,6 +381,9 @@ class Player:
         if not self._armed:
             return
         bucket.missing -= 1
+        self._begin_ready()
+
+    def _begin_ready(self):
         ready = self._ready_buckets
         while ready < len(self._order) and self._bucket_of(self._order[ready]).missing == 0:
             ready += 1

@@ -22,14 +22,15 @@ from agpcs._torch_clock import Clock
 
 KEPT = 64  # steps
 _STREAMS = ("compute", "send", "recv", "collective")
-_STREAM_OF = {"forward": 0, "backward": 0, "update": 0, "send": 1, "send_gradient": 1, "recv": 2, "recv_gradient": 2,
+_PASSES = ("forward", "backward", "backward_input", "backward_weight")
+_STREAM_OF = {**dict.fromkeys((*_PASSES, "update"), 0), "send": 1, "send_gradient": 1, "recv": 2, "recv_gradient": 2,
               "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "norm": 3,
               "report": 3}
-_COLOURS = {"forward": "thread_state_running", "backward": "thread_state_runnable", "update": "thread_state_iowait",
-            "all_reduce": "rail_response", "reduce_scatter": "rail_response", "all_gather": "rail_response",
-            "norm": "rail_response", "report": "rail_response"}
+_COLOURS = {**dict.fromkeys(_PASSES, "thread_state_runnable"), "forward": "thread_state_running",
+            "update": "thread_state_iowait", "all_reduce": "rail_response", "reduce_scatter": "rail_response",
+            "all_gather": "rail_response", "norm": "rail_response", "report": "rail_response"}
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather")
-_QUANTITIES = (("forward", "backward", "update"), _REDUCTIONS, ("send", "send_gradient"))
+_QUANTITIES = ((*_PASSES, "update"), _REDUCTIONS, ("send", "send_gradient"))
 
 
 class Event(typing.NamedTuple):
