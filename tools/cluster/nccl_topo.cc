@@ -26,6 +26,8 @@ constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
 constexpr int kMostDepth = 64;
 constexpr std::size_t kMostGpus = 256;  // of a host: cluster.yaml takes no more
 constexpr int kMostLinks = 1024;
+constexpr std::size_t kMostNamePart =
+    64;  // characters; YAML's keys, with more than one, have 1,024
 constexpr InputKind kTopologyFile = {"topology file of NCCL", kMostBytes,
                                      "NCCL writes it where NCCL_TOPO_DUMP_FILE says"};
 
@@ -143,6 +145,16 @@ class TopologyReader {
     return absent;
   }
 
+  /// Returns an attribute that becomes part of a kind's name, in small letters.
+  std::string name_part(const pugi::xml_node& node, const char* key) {
+    const std::string_view text = node.attribute(key).value();
+    if (text.size() <= kMostNamePart) return lower(text);
+    diagnostics_.error(where(node),
+                       fmt::format("{} of <{}> has {} characters, at most {} are expected", key,
+                                   node.name(), text.size(), kMostNamePart));
+    return {};
+  }
+
   /// Reads "16.0 GT/s PCIe" and "16". Some kernels say "Unknown speed", and virtual ones nothing.
   double pcie_of(const pugi::xml_node& pci) {
     double speed = 0;
@@ -196,11 +208,11 @@ class TopologyReader {
   void read_gpu(const pugi::xml_node& pci, const pugi::xml_node& node, double pcie) {
     FoundGpu gpu;
     gpu.bus = lower(pci.attribute("busid").value());
-    gpu.vendor = without_0x(lower(pci.attribute("vendor").value()));
-    gpu.device = without_0x(lower(pci.attribute("device").value()));
+    gpu.vendor = without_0x(name_part(pci, "vendor"));
+    gpu.device = without_0x(name_part(pci, "device"));
     gpu.pcie = pcie;
     gpu.index = number(node, "dev", 0, 1 << 16, -1);
-    gpu.gfx = gfx_of(node.attribute("gcn").value());
+    gpu.gfx = gfx_of(name_part(node, "gcn"));
     const int sm = number(node, "sm", 0, 1 << 16, 0);
     (is_amd(gpu) ? gpu.processors : gpu.sm) = sm;  // RCCL writes the number of processors there
     for (const pugi::xml_node& link : node.children()) read_link(link, gpu);

@@ -317,6 +317,12 @@ TEST(NcclTopology, WithNumbersThatAreNoneNamesAll) {
   EXPECT_THAT(text, HasSubstr("two GPUs have dev=\"0\""));
 }
 
+TEST(NcclTopology, WithAVendorTooLongForAKindsNameIsAnError) {
+  EXPECT_THAT(error_of(server(gpu(0, "0x" + std::string(1100, '1'), 70, ""))),
+              HasSubstr("topo.xml:3:2: error: device of <pci> has 1102 characters, at most 64 are "
+                        "expected"));
+}
+
 TEST(NcclTopology, ThatIsTooLongIsNotRead) {
   const TempFolder folder;
   const std::string path = folder.path().string() + "/topo.xml";
