@@ -59,6 +59,7 @@ enum class TensorKind : std::uint8_t {
   kState,       ///< kept from step to step, but not trained by gradients (batch norm's running
                 ///< statistics)
   kConstant,    ///< value in `constant`
+  kPrepared,    ///< made from constants by `Graph::prologue`, before the first step
   kActivation,  ///< output of an operator
 };
 
@@ -114,7 +115,10 @@ struct FusedAttention {
 struct Graph {
   std::string name;   ///< the name that the file gives its graph; part of the text form
   std::string title;  ///< the name that people use for the model: its file's stem; if empty, `name`
-  std::vector<Op> ops;            ///< in topological order; OpId is the index
+  std::vector<Op> ops;  ///< in topological order; OpId is the index
+  /// Operators that make the kPrepared tensors, in topological order. Who reads such a tensor makes
+  /// it, once for each number of samples that it computes with; set by `derive_backward`.
+  std::vector<Op> prologue;
   std::vector<Tensor> tensors;    ///< TensorId is the index
   std::vector<TensorId> inputs;   ///< kInput tensors in the file's order, then those the loss adds
   std::vector<TensorId> outputs;  ///< the model's outputs
@@ -145,7 +149,7 @@ struct Graph {
   std::int64_t parameter_elements() const;
 };
 
-/// Recomputes every `producer` and `consumers`.
+/// Recomputes every `producer` and `consumers`. The prologue's operators are neither.
 void link_graph(Graph& graph);
 
 /// Checks the invariants above: ids in range, topological order, unique names, one producer each,

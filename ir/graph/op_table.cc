@@ -415,6 +415,11 @@ const InputRoles& input_roles(std::string_view domain, std::string_view type) {
   return row_of(domain, type).roles;
 }
 
+bool draws_numbers(const Op& op) {
+  return op.type == "Dropout" || op.type == "Bernoulli" || op.type == "Multinomial" ||
+         op.type.rfind("Random", 0) == 0;
+}
+
 OpClass class_of(const Op& op) { return op_info_of(op).op_class; }
 
 bool is_measured_only(const Op& op) { return &op_info_of(op) == &kMeasured; }

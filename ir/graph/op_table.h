@@ -76,6 +76,9 @@ struct OpInfo;
 /// Returns nullptr if the costs of the operator are not in the table.
 const OpInfo* find_op_info(std::string_view domain, std::string_view type);
 const InputRoles& input_roles(std::string_view domain, std::string_view type);
+/// Returns whether the operator may draw random numbers, so that its outputs differ from step to
+/// step although its inputs are the same.
+bool draws_numbers(const Op& op);
 OpClass class_of(const Op& op);  ///< kElementwise for an operator outside the table
 
 /// Returns true for `agpcs.Measured`, a part of a model whose times only a profile knows.

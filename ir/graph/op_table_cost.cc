@@ -187,7 +187,7 @@ double backward_bytes(const OpAt& at, const OpInfo& info) {
 
 bool stays_anyway(const Tensor& tensor) {
   return tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState ||
-         tensor.kind == TensorKind::kConstant;
+         tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kPrepared;
 }
 
 }  // namespace

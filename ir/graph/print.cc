@@ -21,6 +21,8 @@ std::string_view kind_name(TensorKind kind) {
       return "state";
     case TensorKind::kConstant:
       return "constant";
+    case TensorKind::kPrepared:
+      return "prepared";
     case TensorKind::kActivation:
       return "activation";
   }
@@ -119,6 +121,10 @@ std::string print_graph(const Graph& graph) {
     fmt::format_to(Out(text), "{} {} {}", kind_name(t.kind), t.name, type_text(t));
     if (t.kind == TensorKind::kConstant) text += " " + (t.frozen ? "frozen" : value_text(t));
     text += '\n';
+  }
+  for (const Op& op : graph.prologue) {
+    text += "prologue ";
+    print_op(graph, op, text);
   }
   for (const Op& op : graph.ops) print_op(graph, op, text);
   fmt::format_to(Out(text), "outputs {}\n", tensor_names(graph, graph.outputs));

@@ -5,6 +5,7 @@
 
 #include "ir/base/check.h"
 #include "ir/graph/op_table.h"
+#include "ir/graph/prologue.h"
 #include "ir/graph/subgraph.h"
 
 #include <fmt/format.h>
@@ -153,6 +154,7 @@ Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped) {
     graph.tensor(id).needs_gradient = depends.has(id) && reached.has(id);
   }
   AGPCS_RETURN_IF_ERROR(check_parameters(graph, reached));
+  make_prologue(graph);
   return graph;
 }
 

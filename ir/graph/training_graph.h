@@ -37,9 +37,12 @@ namespace agpcs {
 Result<Graph> attach_loss(Graph graph, Loss& loss);
 
 /// Sets `needs_gradient`, and drops operators that the loss does not depend on, with their tensors
-/// (also inputs and outputs of the model). `dropped` receives the operators' names. Needs:
-/// `graph.loss`. Errors: the loss depends on a parameter that no gradient reaches; the message
-/// names it and the operator that stops the gradient. Cost: O(operators + tensors).
+/// (also inputs and outputs of the model). Operators that compute from constants alone become the
+/// graph's prologue: those of a language model's causal mask and rotary tables, for instance, which
+/// are the same in each step. A view of such a tensor that has one reader remains with it.
+/// `dropped` receives the operators' names. Needs: `graph.loss`. Errors: the loss depends on a
+/// parameter that no gradient reaches; the message names it and the operator that stops the
+/// gradient. Cost: O(operators + tensors).
 Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped = nullptr);
 
 }  // namespace agpcs

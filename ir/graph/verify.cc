@@ -16,6 +16,7 @@ class GraphVerifier {
 
   Status run() {
     check_tensors();
+    for (const Op& op : graph_.prologue) check_prologue_op(op);
     for (const Op& op : graph_.ops) check_op(op);
     for (const TensorId id : graph_.inputs) check_reference(id, "a graph input");
     for (const TensorId id : graph_.outputs) check_reference(id, "a graph output");
@@ -62,7 +63,7 @@ class GraphVerifier {
                            e.per_sample));
         }
       }
-      made_[i] = t.kind != TensorKind::kActivation;
+      made_[i] = t.kind != TensorKind::kActivation && t.kind != TensorKind::kPrepared;
     }
   }
 
@@ -87,6 +88,22 @@ class GraphVerifier {
                          graph_.tensor(id).name));
       }
       made_[static_cast<std::size_t>(id)] = true;
+    }
+  }
+
+  void check_prologue_op(const Op& op) {
+    check_op(op);
+    const auto has_kind = [&](TensorId id, TensorKind kind) {
+      return in_range(id) && graph_.tensor(id).kind == kind;
+    };
+    for (const TensorId id : op.inputs) {
+      if (id == kNone || has_kind(id, TensorKind::kConstant) || has_kind(id, TensorKind::kPrepared))
+        continue;
+      fail(fmt::format("operator '{}' of the prologue reads what is no constant", op.name));
+    }
+    for (const TensorId id : op.outputs) {
+      if (id == kNone || has_kind(id, TensorKind::kPrepared)) continue;
+      fail(fmt::format("operator '{}' of the prologue makes what is not prepared", op.name));
     }
   }
 

@@ -151,6 +151,7 @@ void StageMemoryModel::count_resident(TensorId id) {
     }
     case TensorKind::kState:
     case TensorKind::kConstant:
+    case TensorKind::kPrepared:
       memory_.parameters += bytes(id);
       return;
     case TensorKind::kInput:

@@ -304,10 +304,12 @@ std::vector<bool> can_cross(const Graph& graph) {
   const auto is_of_samples = [&](TensorId id) {
     return id != kNone && of_samples[static_cast<std::size_t>(id)];
   };
-  for (const Op& op : graph.ops) {  // in topological order
-    if (std::none_of(op.inputs.begin(), op.inputs.end(), is_of_samples)) continue;
-    for (const TensorId id : op.outputs) {
-      if (id != kNone) of_samples[static_cast<std::size_t>(id)] = true;
+  for (const std::vector<Op>* ops : {&graph.prologue, &graph.ops}) {  // in topological order
+    for (const Op& op : *ops) {
+      if (std::none_of(op.inputs.begin(), op.inputs.end(), is_of_samples)) continue;
+      for (const TensorId id : op.outputs) {
+        if (id != kNone) of_samples[static_cast<std::size_t>(id)] = true;
+      }
     }
   }
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {

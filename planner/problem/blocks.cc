@@ -151,8 +151,8 @@ std::vector<OpId> readers_without_gradient(const Graph& graph, const Op& op) {
   return readers;
 }
 
-/// Finds the operators that read inputs of the graph and constants alone, or what such operators
-/// make: every stage has what they read.
+/// Finds the operators that read inputs of the graph, constants and what is prepared alone, or what
+/// such operators make: every stage has what they read.
 std::vector<bool> ops_of_inputs(const Graph& graph) {
   std::vector<bool> found(graph.ops.size());
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
@@ -162,7 +162,8 @@ std::vector<bool> ops_of_inputs(const Graph& graph) {
       const Tensor& tensor = graph.tensor(input);
       return tensor.producer != kNone
                  ? found[at(tensor.producer)]
-                 : tensor.kind == TensorKind::kInput || tensor.kind == TensorKind::kConstant;
+                 : tensor.kind == TensorKind::kInput || tensor.kind == TensorKind::kConstant ||
+                       tensor.kind == TensorKind::kPrepared;
     });
   }
   return found;

@@ -28,20 +28,25 @@ int batch_axis_of(const Shape& shape) {
   return kNone;
 }
 
-std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) {
+std::string unknown_operators(const std::vector<const Op*>& ops) {
   std::set<std::string> types;
   std::string first;
-  for (OpId id : ops) {
-    const Op& op = graph.op(id);
-    if (find_kernel(op.domain, op.type) != nullptr) continue;
-    if (types.empty()) first = op.name;
-    types.insert(op.domain.empty() ? op.type : op.domain + "." + op.type);
+  for (const Op* op : ops) {
+    if (find_kernel(op->domain, op->type) != nullptr) continue;
+    if (types.empty()) first = op->name;
+    types.insert(op->domain.empty() ? op->type : op->domain + "." + op->type);
   }
   if (types.empty()) return {};
   return fmt::format(
       "the LibTorch executor does not run {} (first: node '{}')\n"
       "  hint: docs/reference/executed_operators.md lists the operators that it runs",
       fmt::join(types, ", "), first);
+}
+
+// Returns whether a tensor has the same value in each pass.
+bool is_fixed(const Graph& graph, TensorId id) {
+  const TensorKind kind = graph.tensor(id).kind;
+  return kind == TensorKind::kConstant || kind == TensorKind::kPrepared;
 }
 
 // Returns whether Dropout drops anything here. `host` has its constants.
@@ -113,11 +118,56 @@ Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples) {
   return value.to(computed_type(tensor.type));
 }
 
+Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
+                                                        const std::vector<TensorId>& wanted,
+                                                        std::int64_t samples) {
+  std::set<TensorId> open(wanted.begin(), wanted.end());
+  std::vector<const Op*> ops;
+  for (auto op = graph.prologue.rbegin(); op != graph.prologue.rend(); ++op) {
+    if (std::none_of(op->outputs.begin(), op->outputs.end(),
+                     [&](TensorId id) { return open.count(id) > 0; })) {
+      continue;
+    }
+    ops.push_back(&*op);
+    open.insert(op->inputs.begin(), op->inputs.end());
+  }
+  if (std::string unknown = unknown_operators(ops); !unknown.empty()) {
+    return invalid_input(std::move(unknown));
+  }
+  const at::NoGradGuard no_gradients;
+  std::map<TensorId, at::Tensor> values;
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    Tensors in((*op)->inputs.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const TensorId id = (*op)->inputs[i];
+      if (id == kNone) continue;
+      if (graph.tensor(id).kind == TensorKind::kConstant && values.count(id) == 0) {
+        AGPCS_TRY(values[id], constant_tensor(graph.tensor(id), samples));
+      }
+      in[i] = values.at(id);
+    }
+    Tensors out;
+    try {
+      out = find_kernel((*op)->domain, (*op)->type)({**op, in, &in, {0, 0, samples, kNone}});
+    } catch (const std::exception& error) {
+      return failure_of(fmt::format("node '{}' ({})", (*op)->name, (*op)->type), error);
+    }
+    for (std::size_t i = 0; i < out.size() && i < (*op)->outputs.size(); ++i) {
+      if ((*op)->outputs[i] != kNone) values[(*op)->outputs[i]] = std::move(out[i]);
+    }
+  }
+  std::map<TensorId, at::Tensor> result;
+  for (const TensorId id : wanted) result[id] = values.at(id);
+  return result;
+}
+
 Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>& ops,
                                      std::int64_t samples, const std::vector<TensorId>& keep,
                                      at::Device device,
                                      const std::vector<std::size_t>& segment_ends) {
-  if (std::string unknown = unknown_operators(graph, ops); !unknown.empty()) {
+  std::vector<const Op*> own;
+  for (const OpId id : ops) own.push_back(&graph.op(id));
+  if (std::string unknown = unknown_operators(own); !unknown.empty()) {
     return invalid_input(std::move(unknown));
   }
   StageCode code;
@@ -126,9 +176,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   AGPCS_RETURN_IF_ERROR(code.bind(ops));
   code.find_last_uses(keep);
   code.find_segments(keep, segment_ends);
-  for (const Step& step : code.steps_) {
-    AGPCS_RETURN_IF_ERROR(code.load_constants(step, device));
-  }
+  AGPCS_RETURN_IF_ERROR(code.load_constants(device));
   return code;
 }
 
@@ -143,11 +191,11 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone) continue;
       const Tensor& tensor = graph_->tensor(op.inputs[i]);
-      if (tensor.kind != TensorKind::kConstant) {
-        if (made.count(op.inputs[i]) == 0) read.insert(op.inputs[i]);
-        continue;
+      if (tensor.kind == TensorKind::kConstant) {
+        AGPCS_TRY(step.host[i], constant_tensor(tensor, samples_));
+      } else if (!is_fixed(*graph_, op.inputs[i]) && made.count(op.inputs[i]) == 0) {
+        read.insert(op.inputs[i]);
       }
-      AGPCS_TRY(step.host[i], constant_tensor(tensor, samples_));
     }
     if (!op.inputs.empty() && op.inputs[0] != kNone) {
       step.batch_axis = batch_axis_of(graph_->tensor(op.inputs[0]).shape);
@@ -159,11 +207,21 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
   return {};
 }
 
-Status StageCode::load_constants(const Step& step, at::Device device) {
-  const Op& op = graph_->op(step.op);
-  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    if (step.host[i].defined()) constants_.emplace(op.inputs[i], step.host[i].to(device));
+Status StageCode::load_constants(at::Device device) {
+  std::vector<TensorId> prepared;
+  for (const Step& step : steps_) {
+    const Op& op = graph_->op(step.op);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (step.host[i].defined()) {
+        constants_.emplace(op.inputs[i], step.host[i].to(device));
+      } else if (op.inputs[i] != kNone &&
+                 graph_->tensor(op.inputs[i]).kind == TensorKind::kPrepared) {
+        prepared.push_back(op.inputs[i]);
+      }
+    }
   }
+  AGPCS_TRY(const auto values, prepared_tensors(*graph_, prepared, samples_));
+  for (const auto& [id, value] : values) constants_.emplace(id, value.to(device));
   return {};
 }
 
@@ -195,7 +253,7 @@ void StageCode::find_segments(const std::vector<TensorId>& keep,
     for (std::size_t i = segment->first; i < segment->end; ++i) {
       const Op& op = graph_->op(steps_[i].op);
       for (const TensorId id : op.inputs) {
-        if (id == kNone || graph_->tensor(id).kind == TensorKind::kConstant) continue;
+        if (id == kNone || is_fixed(*graph_, id)) continue;
         if (made.count(id) == 0) read.insert(id);
       }
       made.insert(op.outputs.begin(), op.outputs.end());

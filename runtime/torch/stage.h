@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -86,7 +87,7 @@ class StageCode {
     std::vector<TensorId> dead;  // tensors that are last used here
   };
   Status bind(const std::vector<OpId>& ops);
-  Status load_constants(const Step& step, at::Device device);
+  Status load_constants(at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
   void find_segments(const std::vector<TensorId>& keep,
                      const std::vector<std::size_t>& segment_ends);
@@ -104,6 +105,12 @@ class StageCode {
 /// Returns the tensor of a graph's constant for `samples` samples, in host memory. Error: its bytes
 /// are missing or do not fit its shape.
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
+
+/// Returns kPrepared tensors for `samples` samples, in host memory, by the operators of the graph's
+/// prologue. Errors: as of `constant_tensor`; an operator has no kernel, or fails (it is named).
+Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
+                                                        const std::vector<TensorId>& wanted,
+                                                        std::int64_t samples);
 
 /// Returns "node 'drop' (Dropout): why".
 std::string describe_obstacle(const Op& op, const char* why);

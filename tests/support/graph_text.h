@@ -57,7 +57,8 @@ class GraphText {
     static const std::map<std::string, TensorKind> kKinds = {{"input", TensorKind::kInput},
                                                              {"parameter", TensorKind::kParameter},
                                                              {"state", TensorKind::kState},
-                                                             {"constant", TensorKind::kConstant}};
+                                                             {"constant", TensorKind::kConstant},
+                                                             {"prepared", TensorKind::kPrepared}};
     if (const auto kind = kKinds.find(first); kind != kKinds.end()) {
       std::string name, type, value;
       words >> name >> type >> value;
@@ -68,8 +69,10 @@ class GraphText {
       for (const std::string& name : split(text.substr(7), ',')) graph_.outputs.push_back(id(name));
     } else if (first == "loss") {
       graph_.loss = id(split(text.substr(4), ',').at(0));
+    } else if (first == "prologue") {
+      op(text.substr(first.size() + 1), graph_.prologue);
     } else {
-      op(text);
+      op(text, graph_.ops);
     }
   }
 
@@ -136,7 +139,7 @@ class GraphText {
   }
 
   // name: out, out = domain.Type-version(in, in) key=value -> type type
-  void op(const std::string& text) {
+  void op(const std::string& text, std::vector<Op>& ops) {
     const std::size_t colon = text.find(": "), equals = text.find(" = "), open = text.find('('),
                       close = text.find(')'), arrow = text.find(" -> ");
     if (colon == std::string::npos || arrow == std::string::npos) fail("no line: " + text);
@@ -162,7 +165,7 @@ class GraphText {
       types >> type;
       if (name != "_") set_type(graph_.tensor(op.outputs.back()), type);
     }
-    graph_.ops.push_back(std::move(op));
+    ops.push_back(std::move(op));
   }
 
   Graph graph_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/data/labels.h"
 
+#include "ir/graph/op_table.h"
+
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -24,12 +26,13 @@ bool is_mean_over_labels(const Op& op) {
 /// anything else, or on chance.
 bool add_makers(const Graph& graph, TensorId tensor, std::set<OpId>& ops) {
   const Tensor& made = graph.tensor(tensor);
-  if (made.kind == TensorKind::kInput || made.kind == TensorKind::kConstant) return true;
+  if (made.kind == TensorKind::kInput || made.kind == TensorKind::kConstant ||
+      made.kind == TensorKind::kPrepared) {
+    return true;
+  }
   if (made.kind != TensorKind::kActivation) return false;
   const Op& op = graph.op(made.producer);
-  const bool random = op.type == "Dropout" || op.type.rfind("Random", 0) == 0 ||
-                      op.type == "Bernoulli" || op.type == "Multinomial";
-  if (random) return false;
+  if (draws_numbers(op)) return false;
   if (!ops.insert(made.producer).second) return true;
   return std::all_of(op.inputs.begin(), op.inputs.end(),
                      [&](TensorId in) { return in == kNone || add_makers(graph, in, ops); });

@@ -289,6 +289,54 @@ TEST(DeriveBackward, DropsWhatTheLossDoesNotDependOn) {
   EXPECT_TRUE(verify_graph(*graph).ok());
 }
 
+/// A mask that is made of constants, and read in two ways.
+constexpr const char* kMasked =
+    "graph masked\n"
+    "input x fp32[n,4]\n"
+    "parameter w fp32[4,4]\n"
+    "constant one fp32[] {1}\n"
+    "constant axes int64[1] {0}\n"
+    "constant rows int64[2] {1,4}\n"
+    "constant places fp32[4] {0,1,2,3}\n"
+    "scale: s = Mul-14(places, one) -> fp32[4]\n"
+    "turn: c = Cos-7(s) -> fp32[4]\n"
+    "row: r = Unsqueeze-13(c, axes) -> fp32[1,4]\n"
+    "column: k = Unsqueeze-13(c, axes) -> fp32[1,4]\n"
+    "spread: e = Expand-13(c, rows) -> fp32[n,4]\n"
+    "first: a = Mul-14(x, r) -> fp32[n,4]\n"
+    "mm: b = MatMul-13(a, w) -> fp32[n,4]\n"
+    "second: d = Mul-14(b, k) -> fp32[n,4]\n"
+    "third: f = Add-14(d, e) -> fp32[n,4]\n"
+    "noise: z = RandomNormalLike-1(c) -> fp32[4]\n"
+    "fourth: g = Add-14(f, z) -> fp32[n,4]\n"
+    "mean: l = ReduceMean-17(g) keepdims=0 -> fp32[]\n"
+    "loss l\n";
+
+TEST(DeriveBackward, PutsWhatIsTheSameInEachStepInThePrologue) {
+  const auto graph = derive_backward(graph_of(kMasked));
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const std::string printed = print_graph(*graph);
+  // Views with one reader remain, and so does what draws numbers.
+  EXPECT_EQ(printed.substr(printed.find("prologue")),
+            "prologue scale: s = Mul-14(places, one) -> fp32[4]\n"
+            "prologue turn: c = Cos-7(s) -> fp32[4]\n"
+            "prologue spread: e = Expand-13(c, rows) -> fp32[n,4]\n"
+            "row: r = Unsqueeze-13(c, axes) -> fp32[1,4]\n"
+            "column: k = Unsqueeze-13(c, axes) -> fp32[1,4]\n"
+            "first: a = Mul-14(x, r) -> fp32[n,4]\n"
+            "mm: b = MatMul-13(a, w) -> fp32[n,4]\n"
+            "second: d = Mul-14(b, k) -> fp32[n,4]\n"
+            "third: f = Add-14(d, e) -> fp32[n,4]\n"
+            "noise: z = RandomNormalLike-1(c) -> fp32[4]\n"
+            "fourth: g = Add-14(f, z) -> fp32[n,4]\n"
+            "mean: l = ReduceMean-17(g) keepdims=0 -> fp32[]\n"
+            "outputs \n"
+            "loss l\n");
+  EXPECT_NE(printed.find("prepared c fp32[4]\n"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("prepared e fp32[n,4]\n"), std::string::npos) << printed;
+  EXPECT_TRUE(verify_graph(*graph).ok()) << verify_graph(*graph).message();
+}
+
 TEST(DeriveBackward, RefusesATensorWithoutElements) {
   EXPECT_EQ(gradients_of("graph empty\n"
                          "input x fp32[n,4]\n"
