@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/executor.h"
 
+#include "ir/graph/prologue.h"
 #include "runtime/support/gradient_copy.h"
 #include "tests/system/executor/stage_driver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -88,6 +90,28 @@ Graph graph_with_dropout() {
   return graph;
 }
 
+/// Factors of samples that are made of constants: the cosine of 1, for each sample and column.
+Graph graph_with_factors() {
+  Graph graph = testing::graph_of(R"(
+      input x [n,6]
+      input labels int64[n]
+      constant one []
+      constant extents int64[2]
+      parameter w [6,4]
+      c = Cos(one) []
+      factors = Expand(c, extents) [n,6]
+      h = Mul(x, factors) [n,6]
+      y = MatMul(h, w) [n,4]
+      l = SoftmaxCrossEntropyLoss(y, labels) []
+      outputs y
+      loss l
+  )");
+  testing::set_constant(graph, "one", 1.0F);
+  testing::set_constant(graph, "extents", std::array<std::int64_t, 2>{0, 6});
+  graph.tensor(graph.find_tensor("extents")).constant.per_sample = {1, 0};
+  return graph;
+}
+
 Plan plan_of(const Graph& graph, const std::string& strategy, std::int64_t batch) {
   return testing::plan_of(graph, testing::one_device(), strategy, batch);
 }
@@ -160,6 +184,32 @@ TEST(TorchExecutor, RecomputationChangesNothing) {
     EXPECT_EQ(plain.steps(4), again.steps(4));
     EXPECT_EQ(plain.value("w1"), again.value("w1"));
   }
+}
+
+TEST(TorchExecutor, ThePrologueIsMadeForEachNumberOfSamples) {
+  const Graph every_time = graph_with_factors();
+  Graph once = every_time;
+  make_prologue(once);
+  ASSERT_EQ(once.prologue.size(), 2U);
+  for (const char* strategy :
+       {"micro-batches 1\nstage a/0=8 : *\n", "micro-batches 3\nstage a/0=3 : *\n",
+        "micro-batches 3\nstage a/0=3 recompute : *\n"}) {
+    SCOPED_TRACE(strategy);
+    auto a = driver(every_time, strategy, 8, seeded(3));
+    auto b = driver(once, strategy, 8, seeded(3));
+    EXPECT_EQ(a.steps(4), b.steps(4));
+    EXPECT_EQ(a.value("w"), b.value("w"));
+  }
+}
+
+TEST(TorchExecutor, NamesAnOperatorOfThePrologueThatItCannotRun) {
+  Graph graph = graph_with_factors();
+  graph.ops.front().type = "Frobnicate";
+  make_prologue(graph);
+  auto executor = make_torch_executor(graph, {});
+  const Status status =
+      executor->prepare(plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8), 0);
+  EXPECT_THAT(status.message(), HasSubstr("does not run Frobnicate (first: node 'c')"));
 }
 
 TEST(TorchExecutor, DropoutMasksDoNotDependOnTheMicroBatches) {
