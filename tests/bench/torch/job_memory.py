@@ -93,7 +93,7 @@ def main():
                            bucket_bytes=sum(p.numel() for p in Gpt().parameters()) // 4)
         makes = {"nothing": lambda: plain, "optimizer": lambda: divided(plain, *weights),
                  "gradients": lambda: divided(plain, *weights, level="gradients"),
-                 "parameters": lambda: gathered(plain, file, *weights)}
+                 "parameters": lambda: gathered(plain, *weights, model=file, cluster=CLUSTER)}
         print("| ranks divide | rank | predicted MB | live MB | live / predicted |\n| --- | --- | --- | --- | --- |")
         for level in LEVELS:
             plan = makes[level]()

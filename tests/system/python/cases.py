@@ -234,14 +234,19 @@ def _sharded_program(lines, heads, each):
 _NEXT = ("gather", None)  # the first gather of the pass that follows
 
 
-def gathered(plan, model, *weights):
-    """`divided` at the level "parameters"; `model` are the bytes of the plan's ONNX file, whose operators tell in which order
-    backward passes come to buckets: the compiler's own checks say where a guess is wrong."""
+def gathered(plan, *weights, model=None, cluster=None):
+    """`divided` at the level "parameters". The bytes of the plan's ONNX file and the text of its cluster file tell in which order
+    backward passes come to buckets: the compiler's own checks say where a guess is wrong. Without them it is the guess."""
     base, orders = divided(plan, *weights, level="gradients").text, {}
     while True:
         made = agpcs.Plan(_with_gathers(base, orders), made_from=plan._made_from)
+        if model is None:
+            return made
         try:
-            made._command("json", [made, "--model", model])
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                file.write(cluster)
+                file.flush()
+                made._command("json", [made, "--model", model, "--cluster", file.name])
             return made
         except agpcs.InvalidInput as error:
             item = r"'(\w+) (b\d+) mb=\d+'"

@@ -120,7 +120,7 @@ class Traces(unittest.TestCase):
     def test_of_divided_state(self):
         self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1), FOUR)
         self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1, level="gradients"), FOUR)
-        self.compare(Mlp, gathered(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), exported(Mlp), 3, 1, 0, 1), FOUR)
+        self.compare(Mlp, gathered(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1, model=exported(Mlp), cluster=CLUSTER), FOUR)
         moved = collections.Counter(e["args"]["bytes"] > 0 for e in self.read("both.json")[0]["traceEvents"]
                                     if e["ph"] == "X" and e["cat"].startswith("gather_") and e["pid"] % 2 == 0)
         self.assertTrue(moved[True] and moved[False], moved)

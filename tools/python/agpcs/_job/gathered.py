@@ -47,8 +47,7 @@ class GatheredBucket(ScatteredBucket):
             self._values = torch.empty(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
             views = self._values.split([parameter.numel() for parameter in self.parameters])
             self._views = [view.view(parameter.shape) for parameter, view in zip(self.parameters, views)]
-        self._uses = 0
-        self._resize(0)
+            self._resize(0)
         for parameter, view in zip(self.parameters, self._views):
             parameter.data = view
 
@@ -56,15 +55,12 @@ class GatheredBucket(ScatteredBucket):
         """Ends a step: the parameters have no values any more."""
         for parameter in self.parameters:
             take_away(parameter)
-        self._resize(0)
+        if self._uses > 0:  # the step failed: what is on its way still goes to that memory
+            self._uses, self._values, self._views = 0, None, None
 
     def holds(self, tensor):
         """Whether a tensor lies in the memory that comes and goes."""
         return tensor.untyped_storage()._cdata == self._values.untyped_storage()._cdata
-
-    @property
-    def is_there(self):
-        return self._uses > 0
 
     def gather(self):
         """Begins to bring the parameters. Returns the works of it: none where they are there still, or on their way."""

@@ -150,6 +150,8 @@ class Player:
         for i, (word, after) in enumerate(program):
             what, *of = word.split(":")
             before, arrived = waited(after), []
+            if what == "all_gather":  # so that no more than one bucket is there twice
+                before += waited(list(streams["collective"]))
             run = self._noted(word, what, getattr(self, f"_{what}")(*of))
             if what in ("backward", "backward_input"):  # the gradients of what it sent are here, so it has arrived
                 arrived = waited(f"send:{cut.name}:{of[0]}" for cut in self._cuts.values()
