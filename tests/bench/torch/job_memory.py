@@ -2,26 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the bytes that a step of agpcs.torch.Job has at a time, by what the ranks of a stage divide, beside what the plan counts.
 
-    PYTHONPATH=build/release/python:tests/system/python AGPCS_BIN_DIR=build/release/bin tests/bench/torch/job_memory.py
+    PYTHONPATH=build/release/python PYTHON tests/bench/torch/job_memory.py
 
 A GPT of 8 layers, width 256, with AdamW, on two ranks that own 3 parts and 1 part of all that they divide. Bytes are those that
 PyTorch's allocator on the CPU has given and not got back: of parameters, gradients, state, activations and buckets that travel.
 """
 
 import argparse
-import functools
 import pathlib
+import sys
 import tempfile
 
-from cases import divided, gathered, on_ranks
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/system/python"))
+from cases import divided, gathered, on_ranks  # noqa: E402
 
-import torch
-from torch import nn
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
-import agpcs
-import agpcs.torch
-from agpcs import _torch_job
-from agpcs._job.memory import plan_data
+import agpcs  # noqa: E402
+import agpcs.torch  # noqa: E402
+from agpcs import _torch_job  # noqa: E402
+from agpcs._job.memory import plan_data  # noqa: E402
 
 WIDTH, LAYERS, WORDS, TIMES, BATCH, MICRO_BATCHES, STEPS = 256, 8, 512, 32, 8, 2, 3
 CLUSTER = """\
@@ -98,7 +99,7 @@ def main():
         for level in LEVELS:
             plan = makes[level]()
             memory = plan_data(plan, file, cluster)["memory"]
-            for rank, live in enumerate(on_ranks(functools.partial(peak), plan)):
+            for rank, live in enumerate(on_ranks(peak, plan)):
                 assert isinstance(live, int), live
                 planned = sum(memory[rank][part] for part in PARTS)
                 print(f"| {level} | {rank} | {planned / 1e6:.1f} | {live / 1e6:.1f} | {live / planned:.3f} |", flush=True)

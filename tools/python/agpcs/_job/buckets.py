@@ -84,19 +84,22 @@ class ShardedBucket(Bucket):
     def gathered_bytes(self):
         return sum(p.numel() * p.dtype.itemsize for p in self.parameters)
 
-    def begin(self):
-        """Begins to reduce. Returns the works of it."""
+    def clear(self):
+        """Forgets the sums of the step before."""
         for _, own, _, _ in self._owned:
             own.grad = None
-        return self._reduced()
 
-    def _reduced(self):
-        if all(parameter.grad is None for parameter in self.parameters):
+    def begin(self):
+        """Begins to reduce what passes have made, and gives it up, for it is of this rank's rows alone. Returns the works of it."""
+        self._unmade = {id(parameter) for parameter in self.parameters if parameter.grad is None}
+        if len(self._unmade) == len(self.parameters):
             return []
         self._flat = self._travelling(torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters)
         # Gloo has no reduce-scatter of unlike parts.
         self._works = [dist.reduce(self._flat[begin:end], rank, group=self._group, async_op=True)
                        for rank, begin, end in self._parts]
+        for parameter in self.parameters:
+            parameter.grad = None
         return list(self._works)
 
     def wait(self):
@@ -104,9 +107,7 @@ class ShardedBucket(Bucket):
             work.wait()
         if self._works:
             for parameter, own, begin, end in self._owned:
-                own.grad = None if parameter.grad is None else self._flat[begin:end].to(own.dtype)
-            for parameter in self.parameters:
-                parameter.grad = None  # of this rank's rows alone
+                own.grad = None if id(parameter) in self._unmade else self._flat[begin:end].to(own.dtype)
         self._flat, self._works = None, []
 
     def gather(self):
@@ -118,18 +119,6 @@ class ScatteredBucket(ShardedBucket):
     """A ShardedBucket whose gradients are summed after each micro-batch: each rank keeps the sums of its own part alone."""
 
     divides_gradients = True
-
-    def clear(self):
-        """Forgets the sums of the step before."""
-        for _, own, _, _ in self._owned:
-            own.grad = None
-
-    def begin(self):
-        """Begins to reduce what a backward pass has made, and gives it up. Returns the works of it."""
-        works = self._reduced()
-        for parameter in self.parameters:
-            parameter.grad = None
-        return works
 
     def wait(self):
         for work in self._works:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from agpcs._errors import Error
-from agpcs._job.buckets import ScatteredBucket
+from agpcs._job.buckets import ShardedBucket
 from agpcs._job.gathered import GatheredBucket
 
 _SUMS = ("all_reduce", "reduce_scatter")
@@ -63,7 +63,7 @@ class Within:
         self._scattering = None  # the reduce-scatter of a micro-batch that began last
         self._pass, self._order, self._next = None, (), 0
         for bucket in self._buckets.values():
-            if isinstance(bucket, ScatteredBucket):
+            if isinstance(bucket, ShardedBucket):
                 bucket.clear()
         for bucket in self.gathered:
             bucket.enter()
