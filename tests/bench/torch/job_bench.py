@@ -42,8 +42,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: E4
 
 import agpcs  # noqa: E402
 import agpcs.torch  # noqa: E402
-from agpcs._job import links  # noqa: E402
-from agpcs._job import step as job_step  # noqa: E402
+from agpcs._job import buckets, links  # noqa: E402
 
 BATCH, TOKENS, WORDS, CLASSES = 32, 32, 1000, 10
 
@@ -174,7 +173,7 @@ class Outside:
     def around(self, job):
         stack = contextlib.ExitStack()
         for owner, name in ((job._player, "_compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
-                            (torch.autograd, "backward"), (links.Works, "wait"), (job_step.Bucket, "wait"), (dist, "isend"),
+                            (torch.autograd, "backward"), (links.Works, "wait"), (buckets.Bucket, "wait"), (dist, "isend"),
                             (dist, "irecv"), (dist, "all_reduce")):
             stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))
         return stack

@@ -266,13 +266,14 @@ TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
 }
 
 TEST(PlanText, AMisspelledInstructionGetsTheRightOne) {
-  EXPECT_EQ(message_with("recv_gradient c0 mb=0 after", "recv_gradeint c0 mb=0 after"),
-            "m.plan:24:3: error: unknown instruction 'recv_gradeint'\n"
-            "    recv_gradeint c0 mb=0 after=forward:0\n"
-            "    ^~~~~~~~~~~~~\n"
-            "  hint: did you mean 'recv_gradient'? instructions: forward, backward, send, recv, "
-            "send_gradient, recv_gradient, all_reduce, reduce_scatter, all_gather, update, report, "
-            "gather_forward, gather_backward");
+  EXPECT_EQ(
+      message_with("recv_gradient c0 mb=0 after", "recv_gradeint c0 mb=0 after"),
+      "m.plan:24:3: error: unknown instruction 'recv_gradeint'\n"
+      "    recv_gradeint c0 mb=0 after=forward:0\n"
+      "    ^~~~~~~~~~~~~\n"
+      "  hint: did you mean 'recv_gradient'? instructions: forward, backward, backward_input, "
+      "backward_weight, send, recv, send_gradient, recv_gradient, all_reduce, "
+      "reduce_scatter, all_gather, update, report, gather_forward, gather_backward");
   EXPECT_EQ(message_with("after=gradients:b1:1", "after=gradient:b1:1"),
             "m.plan:30:17: error: 'gradient:b1:1' names no instruction\n"
             "    all_reduce b1 after=gradient:b1:1\n"
@@ -300,7 +301,7 @@ TEST(PlanText, SeveralMistakesAreReportedTogether) {
             "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32 "
             "statistics-every=5\n"
             "                                     ^~~~~~~~~~~~~\n"
-            "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe");
+            "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe, zero-bubble");
 }
 
 TEST(PlanText, AnUnknownPrecisionLossOrOptimizerIsShown) {

@@ -6,6 +6,7 @@ import io
 import itertools
 import multiprocessing
 import pathlib
+import re
 import sys
 import tempfile
 import traceback
@@ -227,4 +228,78 @@ def _sharded_program(lines, heads, each):
         if what == "update":
             gathers = [name for name in summed if name in each] + [name for name in summed if name in heads and name not in each]
             text += [f"  all_gather {name} after=update" for name in sorted(gathers, key=summed.index)]
+    return text
+
+
+_NEXT = ("gather", None)  # the first gather of the pass that follows
+
+
+def gathered(plan, *weights, model=None, cluster=None):
+    """`divided` at the level "parameters". The bytes of the plan's ONNX file and the text of its cluster file tell in which order
+    backward passes come to buckets: the compiler's own checks say where a guess is wrong. Without them it is the guess."""
+    base, orders = divided(plan, *weights, level="gradients").text, {}
+    while True:
+        made = agpcs.Plan(_with_gathers(base, orders), made_from=plan._made_from)
+        if model is None:
+            return made
+        try:
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                file.write(cluster)
+                file.flush()
+                made._command("json", [made, "--model", model, "--cluster", file.name])
+            return made
+        except agpcs.InvalidInput as error:
+            item = r"'(\w+) (b\d+) mb=\d+'"
+            wrong = re.search(f"program (s\\d+): {item} comes where {item} has to", str(error))
+            if wrong is None:
+                raise
+            order = orders[wrong[1]]
+            found, wanted = (one if one in order[1:] else _NEXT for one in ((wrong[2], wrong[3]), (wrong[4], wrong[5])))
+            place = 0 if found == _NEXT and wanted[0] == "gather_backward" else order.index(found)
+            assert place < order.index(wanted), error
+            order.remove(wanted)
+            order.insert(place, wanted)
+
+
+def _with_gathers(text, orders):
+    """The text of a plan that divides gradients, which divides parameters, too. `orders`: by stage, the gathers for a backward
+    pass and its sums, as they begin from the first gather on."""
+    names = re.findall(r"\nbucket (b\d+) .*state=gradients", text)
+    head, *programs = text.replace(" state=gradients ", " state=parameters ").split("\nprogram ")
+    made = [head]
+    for program in programs:
+        lines = [line for line in program.splitlines() if line.split()[:2] not in [["all_gather", name] for name in names]]
+        sums = list(dict.fromkeys(re.findall(r"reduce_scatter (b\d+) mb=", program)))
+        passes = [tuple(line.split()[:2]) for line in lines if line.startswith(("  forward mb=", "  backward mb="))]
+        if passes and sums:
+            order = [("gather_backward", sums[0])]
+            for name, following in zip(sums, [*sums[1:], None]):
+                order += [_NEXT if following is None else ("gather_backward", following), ("reduce_scatter", name)]
+            order = orders.setdefault(lines[0], order)
+            forward = [("gather_forward", name) for name in sorted(sums, key=lambda name: -int(name[1:]))] + [_NEXT]
+            lines = _woven([line for line in lines if " mb=" not in line or not line.startswith("  reduce_scatter")],
+                           passes, {"forward": forward, "backward": order})
+        made.append("\n".join(lines))
+    return "\nprogram ".join(made) + "\n"
+
+
+def _woven(lines, passes, orders):
+    """The lines of a program with what begins within its passes."""
+    within = {}
+    for (what, mb), following in zip(passes, [*passes[1:], None]):
+        k, need, begun = mb[3:], orders[what][0][1], within.setdefault((what, mb), [])
+        for item, name in orders[what][1:]:
+            if item == "reduce_scatter":
+                begun.append(f"  {item} {name} {mb} after=gradients:{name}:{k}")
+            elif name is not None or following is not None:
+                of = mb if name is not None else following[1]
+                item, name = (item, name) if name is not None else orders[following[0]][0]
+                begun.append(f"  {item} {name} {of} after=in_{what}:{need}:{k}")
+                need = name
+    first = orders[passes[0][0]][0]
+    text = []
+    for line in lines:
+        here = tuple(line.split()[:2])
+        text += [f"  {first[0]} {first[1]} {passes[0][1]}"] if here == passes[0] else []
+        text += [line, *within.get(here, ())]
     return text

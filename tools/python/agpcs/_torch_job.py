@@ -25,7 +25,7 @@ from agpcs._job.links import Cut, Shares
 from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits, plan_data
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
-from agpcs._job.owned import divide, treats_elements
+from agpcs._job.owned import cut_values, divide, treats_elements
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.split import split
@@ -49,6 +49,7 @@ class Job:
     Every rank makes a Job of the whole module, with the same arguments. Then it keeps the parameters of its stage, which
     are the module's own objects; those of other stages become tensors on the device "meta" in `model`. Replicas of a stage
     begin with the parameters of its first rank, and stages that share a parameter with that of the first of them.
+    Where ranks divide parameters, a rank has its slices of them between steps, and the parameters themselves have no values.
     A module on the device "meta" is never whole on a rank: it gets the tensors of the rank's stage as new objects, with
     values of `weights`, of `init`, or of both. What already has values keeps them, if `weights` has no others.
 
@@ -136,13 +137,14 @@ class Job:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
         parts, cuts = parted(data, model, graph, number)
-        self._filling.fill(graph, parts, number)
+        self._filling.fill(graph, parts, number, plan)
         return data, parts, cuts
 
-    def _made_optimizer(self, role, own, data):
-        """What `optimizer_fn` makes for the Stage `own`, with what the rank owns by `role`, if there is memory for its state."""
+    def _made_optimizer(self, role, own, data, values):
+        """What `optimizer_fn` makes for the Stage `own`, with what the rank owns by `role`, if there is memory for its state. `values`
+        are those of its slices, by name, of parameters which ranks divide."""
         trained = role.trained(self._model)
-        role.own(trained)
+        role.own(trained, values)
         optimizer = self._optimizer_fn(trained) if trained else None
         if any(name in role.slices for name, _ in trained):
             divide(optimizer, trained, role.owned, role.slices, role.rank)
@@ -166,19 +168,24 @@ class Job:
         role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed)
         own = parts[role.number]
         if role.replicas is not None:
+            without = {id(self._model.get_parameter(name)) for name in (role.divided if self._filling.needed else ())}
             for tensor in (*own.module.parameters(), *own.module.buffers()):
+                if id(tensor) in without:
+                    continue  # each rank has made what is its own
                 dist.broadcast(tensor.detach(), role.shares.ranks[role.number][0], group=role.replicas)
         for group in role.shared:
             for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
                 first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
         self._unused = self._filling.owners_of_unused(role)
-        self._state = ModuleState(self._model, {**self._unused, **role.owners}, self._device)
+        self._state = ModuleState(self._model, self._device)
+        self._state.own_by({**self._unused, **role.owners}, role)
         self._state.release(role.released())
         graph.program.state_dict.clear()  # it has the whole module's
         self._inputs = [node and _Input(node) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
-        optimizer = together("begin", lambda: self._made_optimizer(role, own, data))
+        values = self._filling.values if self._filling.needed else cut_values(self._model, role)
+        optimizer = together("begin", lambda: self._made_optimizer(role, own, data, values))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
         self._take(data, role, own, optimizer)
 
@@ -199,7 +206,7 @@ class Job:
             self._replanning.may_divide = all(gathered(treats_elements(optimizer)))
         if self._trace is not None:
             self._trace.forget()
-            self._traffic = tracing.traffic(role.cuts, buckets, role.rank)
+            self._traffic = tracing.traffic(role.cuts, buckets, role.rank, self._player.idle)
 
     def _scaler_of(self, given):
         """The scaler of the loss, or None."""
@@ -299,9 +306,9 @@ class Job:
 
         def prepared():
             nonlocal take_back
-            take_back = install(self._state, self._model, before, after, found)
+            values, take_back = install(self._state, self._model, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
-            optimizer = self._made_optimizer(after, whole[after.number], data)
+            optimizer = self._made_optimizer(after, whole[after.number], data, values)
             check_schedule(self.optimizer, optimizer)
             checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler, self._masks)
             fill(checkpoints, after.owned, found, told)
@@ -320,7 +327,7 @@ class Job:
         with torch.no_grad():
             for name in own.changed.values():
                 self._model.get_buffer(name).copy_(found[name, None])
-        self._state.own_by({**self._unused, **after.owners})
+        self._state.own_by({**self._unused, **after.owners}, after)
         self._state.release(after.released() & set(before.parameters))
         self._take(data, after, own, adopted(self.optimizer, optimizer))
 
@@ -447,10 +454,6 @@ def _refuse(data):
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
-    for bucket in data["buckets"]:
-        if bucket.get("state") == "parameters":
-            raise UsageError(f"ranks divide the parameters of bucket {bucket['name']}, which agpcs.torch.Job does not do\n"
-                             "  hint: agpcs.torch.plan, or agpcs.plan(..., without=['parameters'])")
 
 
 def autocast_of(asked, precision, model):

@@ -46,7 +46,6 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     without values, and may have none: it was made on the device "meta", or within FakeTensorMode.
     `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
     the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
-    No devices divide parameters, which Job does not do.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones, and the
     same `dropout`, which the plan does not depend on.
 
@@ -54,8 +53,6 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     """
     if devices is not None and "layout" in options:
         raise UsageError("devices and layout are both given\n  hint: a layout has its devices")
-    without = options.get("without", ())
-    options["without"] = without if isinstance(without, str) else (*without, "parameters")
     drawing = drawing_by(dropout)
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
     if devices is None:

@@ -532,16 +532,6 @@ class Refuses(unittest.TestCase):
                                    "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph, as do plans of "
                                    "what agpcs.torch.export writes; plan that$")
 
-    def test_divided_parameters(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder, "cluster.yaml")
-            file.write_text(CLUSTER.replace("4 GiB", "14 kB"))
-            plan = agpcs.plan(exported(Mlp), file, layout="a/0,b/0", micro_batches=5, bound=False)
-        self.assertEqual({group.state for group in plan.groups}, {"parameters"})
-        self.assert_all(self.refused(Mlp, plan, plan), "UsageError",
-                        "ranks divide the parameters of bucket b0, which agpcs.torch.Job does not do\n"
-                        "  hint: agpcs.torch.plan, or agpcs.plan(..., without=['parameters'])")
-
     def test_a_change_in_place_of_a_part(self):
         plan = plan_of(InPlace, TWO)
         for kind, text in self.refused(InPlace, plan, plan):

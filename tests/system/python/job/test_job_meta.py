@@ -12,8 +12,8 @@ import unittest
 import warnings
 from unittest import mock
 
-from cases import build, on_ranks
-from test_job import TWO, Mlp, batches, exported, optimizer_of, plan_of
+from cases import build, gathered, on_ranks
+from test_job import CLUSTER, TWO, Mlp, batches, exported, optimizer_of, plan_of
 
 try:
     import safetensors.torch
@@ -145,6 +145,26 @@ def by_init(rank, plan):
     return {name: tensor.numpy() for name, tensor in job.state_dict().items()}, losses_of(job)
 
 
+def in_parts(rank, plan, shards):
+    """By a plan whose ranks divide parameters: losses of jobs that read `shards` and that make values, whether their states are those
+    that were asked for, and the names of each time that files were read."""
+    names, read, found = [], files.Safetensors.read, []
+
+    def reading(self, wanted):
+        names.append(set(wanted))
+        read(self, wanted)
+
+    made = job_of(plan_of(Decoder, "a/0:1,b/0:1"), init=initialize, seed=5).state_dict()
+    read_ones, made_ones = {"weights": shards, "init": set_buffers}, {"init": initialize, "seed": 5}
+    for options, wanted in ((read_ones, build(Decoder).state_dict()), (made_ones, made)):
+        with mock.patch.object(files.Safetensors, "read", reading):
+            job = job_of(plan, **options)
+        state = job.state_dict()
+        same = all(torch.equal(state[name], wanted[name]) for name in wanted)
+        found.append((losses_of(job), same))
+    return found, names
+
+
 def switching(rank, plans):
     """Losses of a job that makes its own values, a step by each plan; that it has those of its stage alone; its state."""
     model = on_meta()
@@ -247,6 +267,22 @@ class Meta(unittest.TestCase):
                 losses.append(result[1])
         for found in losses[1:]:
             self.near(found, losses[0])
+
+    def test_fills_parameters_that_ranks_divide_bucket_by_bucket(self):
+        plan = gathered(plan_of(Decoder, "a/0:1,b/0:1", all_reduce="ring"), 3, 1, model=exported(Decoder), cluster=CLUSTER)
+        buckets = [{name for name in group.parameters} for group in plan.groups]
+        self.assertGreater(len(buckets), 3)
+        losses, = on_ranks(by_one_process, ranks=1)
+        read = set()
+        for result in on_ranks(in_parts, plan, write(self.new("shards"), self.state, 4)):
+            self.assertNotIsInstance(result[0], str, result)
+            (found, same), (_, same_made) = result[0]
+            self.near(found, losses)
+            self.assertTrue(same and same_made)
+            named = [names & set().union(*buckets) for names in result[1]]
+            self.assertTrue(all(any(names <= bucket for bucket in buckets) for names in named), named)
+            read = read.union(*named)
+        self.assertEqual(read, set().union(*buckets))
 
     def test_switches_to_another_plan(self):
         two = plan_of(Decoder, TWO)

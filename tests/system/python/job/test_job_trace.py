@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from cases import ROOT, divided, on_ranks
+from cases import ROOT, divided, gathered, on_ranks
 from test_job import CLUSTER, FOUR, NEWER, TWO_BY_TWO, Mlp, TiedHead, UNet, batches, exported, job_of, plan_of
 
 import agpcs
@@ -67,7 +67,8 @@ class Traces(unittest.TestCase):
         found = collections.defaultdict(list)
         for e in trace["traceEvents"]:
             if e["ph"] == "X":
-                found[names[e["pid"]]].append((e["name"], e["cat"], e["tid"], e["cname"], e.get("args")))
+                args = None if e["cat"].startswith("gather_") else e.get("args")  # where parameters are there still, it moves nothing
+                found[names[e["pid"]]].append((e["name"], e["cat"], e["tid"], e["cname"], args))
         return {name: sorted(of_rank, key=str) for name, of_rank in found.items()}
 
     def read(self, name):
@@ -119,6 +120,10 @@ class Traces(unittest.TestCase):
     def test_of_divided_state(self):
         self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1), FOUR)
         self.compare(Mlp, divided(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1, level="gradients"), FOUR)
+        self.compare(Mlp, gathered(plan_of(Mlp, TWO_BY_TWO, all_reduce="ring"), 3, 1, 0, 1, model=exported(Mlp), cluster=CLUSTER), FOUR)
+        moved = collections.Counter(e["args"]["bytes"] > 0 for e in self.read("both.json")[0]["traceEvents"]
+                                    if e["ph"] == "X" and e["cat"].startswith("gather_") and e["pid"] % 2 == 0)
+        self.assertTrue(moved[True] and moved[False], moved)
 
     def test_of_skips_and_of_shared_parameters(self):
         self.compare(UNet, FOUR, TWO_BY_TWO)

@@ -42,7 +42,7 @@ class Checkpoints:
         partial = f"{path}.partial"
         written = together("save", lambda: _written(extra))
         together("save", lambda: _cleared(path, partial) if dist.get_rank() == 0 else None)
-        content = {"model": self._state.owned(), **self._of_optimizer()}
+        content = {"model": {**self._state.owned(), **self._state.collected()}, **self._of_optimizer()}
         if dist.get_rank() == 0:
             content["extra"] = written
             content.update((place, what.state_dict()) for place, what in self._of_all.items() if what is not None)
@@ -59,9 +59,22 @@ class Checkpoints:
         together("load", lambda: self._check(found))
         self._half_read = folder  # tensors are read in place, for two of each may be too many
         found.update(_loaded(folder, {key: value for key, value in wanted.items() if key not in first}, places))
+        together("load", lambda: self._read_slices(folder))
         extra = together("load", lambda: self._take(found))
         self._half_read = None
         return extra
+
+    def _read_slices(self, folder):
+        """Reads parameters whose values ranks divide: bucket by bucket, so that no more of them is whole at a time."""
+        from agpcs._job.weights import Distributed
+        slices = self._state.slices()
+        stored = Distributed(folder) if slices else None
+        for chunk in self._role.in_buckets(slices):
+            wanted = {name: torch.empty(slices[name][0], dtype=slices[name][2].dtype) for name in chunk}
+            stored.read(wanted)
+            for name, whole in wanted.items():
+                _, part, own = slices[name]
+                own.copy_(whole.reshape(-1)[part.begin:part.end])
 
     def check_whole(self):
         """Refuses to go on with a state of which a part comes from a checkpoint that could not be read."""

@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job import weights as files
+from agpcs._job.gathered import absent
+from agpcs._job.owned import slice_of, slices_of
 
 
 class Filling:
@@ -19,6 +21,7 @@ class Filling:
     def __init__(self, model, weights, init, seed, device):
         self._model, self._init, self._seed = model, init, seed
         self._named = _named(model)
+        self.values = {}
         self._persistent = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
         self._first = {}  # by id of a tensor
         for name, tensor in self._named.items():
@@ -71,23 +74,36 @@ class Filling:
                     "  hint: init=FUNCTION, which sets such buffers of the module that it gets; or make the module with "
                     "them: include_buffers=False of accelerate.init_empty_weights")
 
-    def fill(self, graph, parts, own):
+    def fill(self, graph, parts, own, plan):
         """Puts values into the module and into that of stage `own`; `parts` are the Stages of `graph`. What other stages
-        have is on the device "meta" afterwards, tied as before."""
+        have is on the device "meta" afterwards, tied as before. Of parameters whose values ranks divide by `plan`, this rank's slices
+        are in `values`, by name: one bucket of them, or what one module has, is whole at a time."""
         if not self.needed:
             return
+        slices = slices_of(plan.groups)
+        divided = [[name for name in group.parameters if name in slices] for group in plan.groups if group.state == "parameters"]
+        self._parts = {name: slice_of(slices[name], dist.get_rank()) for of_bucket in divided for name in of_bucket}
         self._stages = self._stages_of(parts)
         names = {name: graph.parameters.get(name) or graph.buffers.get(name) for name in _named(parts[own].module)}
         held = {id(self._named[name]) for name in names.values() if name is not None}
         held |= {id(self._named[name]) for name, stage in self._stages.items() if stage == own}
         made = {}
         for tensor in self._named.values():
-            if id(tensor) not in made:
+            if id(tensor) in made:
+                continue
+            if id(tensor) in held and self._first[id(tensor)] in self._parts:
+                made[id(tensor)] = _same_kind(tensor, absent(tensor, self._device))
+            else:
                 made[id(tensor)] = _like(tensor, self._device if id(tensor) in held else None)
-        new = {self._first[key]: tensor for key, tensor in made.items() if key in held}
+        new = {self._first[key]: tensor.detach() for key, tensor in made.items() if key in held}
+        for name in self._parts:
+            new.pop(name, None)
         with torch.no_grad():
-            self._read({name: tensor.detach() for name, tensor in new.items()})
-            self._make({name: tensor.detach() for name, tensor in new.items()})
+            for name, part in self._parts.items():
+                if part is not None and not without_values(self._named[name]):
+                    self._keep(name, self._named[name])
+            self._read([new, *({name: None for name in names if self._parts[name] is not None} for names in divided)])
+            self._make(new)
         for part in self._model.modules():
             for table in (part._parameters, part._buffers):
                 table.update((name, made[id(tensor)]) for name, tensor in table.items() if tensor is not None)
@@ -110,13 +126,26 @@ class Filling:
                 stages[self._first[id(self._named[name])]] = s
         return stages
 
-    def _read(self, new):
-        if self._source is None:
-            return
-        wanted = {next(name for name in self._names(self._named[first]) if name in self._source.entries): tensor
-                  for first, tensor in new.items() if id(self._named[first]) in self._persistent}
-        self._source.read(wanted)
-        self._check_tied(wanted)
+    def _keep(self, name, whole):
+        """Takes this rank's slice of a parameter whose values ranks divide."""
+        part = self._parts[name]
+        self.values[name] = whole.detach().reshape(-1)[part.begin:part.end].to(self._device, copy=True)
+
+    def _read(self, every):
+        """Reads the tensors of each of `every`, by their first names; None: of which this rank keeps its slice."""
+        for new in every if self._source is not None else ():
+            wanted, sliced = {}, {}
+            for first, tensor in new.items():
+                if id(self._named[first]) not in self._persistent:
+                    continue
+                name = next(name for name in self._names(self._named[first]) if name in self._source.entries)
+                if tensor is None:
+                    sliced[first] = tensor = torch.empty(self._named[first].shape, dtype=self._named[first].dtype)
+                wanted[name] = tensor
+            self._source.read(wanted)
+            self._check_tied(wanted)
+            for first, tensor in sliced.items():
+                self._keep(first, tensor)
         self._source = None  # files are closed
 
     def _check_tied(self, wanted):
@@ -144,7 +173,8 @@ class Filling:
             todo = {kind: {own: tensor for own, tensor in table.items() if tensor is not None and left(tensor)}
                     for kind, table in tables.items()}
             wanted = {own: kind for kind, of_kind in todo.items() for own, tensor in of_kind.items()
-                      if self._first[id(tensor)] == prefix + own and prefix + own in new}
+                      if self._first[id(tensor)] == prefix + own
+                      and (prefix + own in new or self._parts.get(prefix + own) is not None)}
             if not wanted:
                 continue
             for kind, of_kind in todo.items():
@@ -158,15 +188,19 @@ class Filling:
                 for kind, of_kind in todo.items():
                     tables[kind].update(of_kind)
             for own, tensor in found.items():
-                self._take(prefix + own, wanted[own], tensor, new[prefix + own], type(part).__name__)
+                self._take(prefix + own, wanted[own], tensor, new.get(prefix + own), type(part).__name__)
 
     def _take(self, name, kind, made, tensor, module):
-        if not isinstance(made, torch.Tensor) or made.shape != tensor.shape or made.dtype != tensor.dtype:
-            raise UsageError(f"init made the {kind} '{name}' {_form(made)}, and it is {_form(tensor)} of the module")
+        """Takes what `init` made into `tensor`; None: this rank keeps its slice."""
+        own = self._named[name]
+        if not isinstance(made, torch.Tensor) or made.shape != own.shape or made.dtype != own.dtype:
+            raise UsageError(f"init made the {kind} '{name}' {_form(made)}, and it is {_form(own)} of the module")
         if made.is_floating_point() and made.isnan().any():
             raise UsageError(f"init left the {kind} '{name}' of {module} without values\n"
                              "  hint: init(module) sets each parameter and buffer of the module itself, not those of its children")
-        if made.data_ptr() != tensor.data_ptr():
+        if tensor is None:
+            self._keep(name, made)
+        elif made.data_ptr() != tensor.data_ptr():
             tensor.copy_(made)
 
 

@@ -111,21 +111,21 @@ def _changed(node):
     return [argument(node, a.name) for a in of_node.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
-def _is_region(node):
+def is_region(node):
     """Whether a node computes a graph of its own without gradients."""
     return (isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() == "wrap_with_set_grad_enabled"
             and node.args[0] is False)
 
 
-def _stops_gradients(node):
-    return _is_region(node) or schema(node) is not None and schema(node).name == "aten::detach"
+def stops_gradients(node):
+    return is_region(node) or schema(node) is not None and schema(node).name == "aten::detach"
 
 
 def _is_check(node):
     return schema(node) is not None and schema(node).name in _CHECKS
 
 
-def _is_view(node):
+def is_view(node):
     of_node = schema(node)
     return node.target is operator.getitem or of_node is not None and any(
         value.alias_info is not None and not value.alias_info.is_write for value in of_node.returns)
@@ -179,7 +179,7 @@ class Graph:
             if node.op == "placeholder" and node.name in self.program.graph_signature.inputs_to_lifted_custom_objs:
                 raise UsageError(f"{where(node)} is an object that is no tensor, which agpcs.torch.Job does not split")
             for part in (node, *self._within(node)):
-                if isinstance(part.target, torch._ops.HigherOrderOperator) and not (part is node and _is_region(node)):
+                if isinstance(part.target, torch._ops.HigherOrderOperator) and not (part is node and is_region(node)):
                     raise UsageError(f"{where(part)} is a graph within the graph (control flow), which agpcs.torch.Job does "
                                      "not split")
                 if part is not node and part.op == "call_function" and _changed(part):
@@ -201,7 +201,7 @@ class Graph:
 
     def _within(self, node):
         """The nodes of a region. It loses its checks, which fail within an autocast that is not the module's."""
-        if not _is_region(node):
+        if not is_region(node):
             return []
         region = self._region(node)
         for inner in list(region.graph.nodes):
@@ -216,7 +216,7 @@ class Graph:
 
     def _sources(self, node):
         """What a node reads; a part of what a region gives: what this part depends on."""
-        if node.target is not operator.getitem or not _is_region(node.args[0]):
+        if node.target is not operator.getitem or not is_region(node.args[0]):
             return node.all_input_nodes
         inner = self._region(node.args[0]).graph
         places = dict(zip(inner.find_nodes(op="placeholder"), node.args[0].args[2:]))
@@ -242,7 +242,7 @@ class Graph:
         aliases, more = {changed}, [changed]
         while more:
             one = more.pop()
-            near = [user for user in one.users if _is_view(user)] + (list(one.all_input_nodes) if _is_view(one) else [])
+            near = [user for user in one.users if is_view(user)] + (list(one.all_input_nodes) if is_view(one) else [])
             more += [other for other in near if other not in aliases]
             aliases.update(near)
         late = [other for other in aliases - {changed, node} if any(order[user] > order[node] for user in other.users)]
@@ -262,7 +262,7 @@ class Graph:
             if node.op == "placeholder":
                 trains = node.name in self.parameters and self.module.get_parameter(self.parameters[node.name]).requires_grad
             else:
-                trains = not _stops_gradients(node) and any(source in found for source in node.all_input_nodes)
+                trains = not stops_gradients(node) and any(source in found for source in node.all_input_nodes)
             value = node.meta.get("val")
             tensors = value if isinstance(value, (list, tuple)) else [value]
             if trains and any(isinstance(t, torch.Tensor) and t.dtype.is_floating_point for t in tensors):

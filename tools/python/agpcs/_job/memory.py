@@ -37,15 +37,25 @@ def check_fits(memory, planned, optimizer, stage, trained, buckets):
     """Refuses an optimizer whose state does not fit beside what else a rank needs. `memory` is what the plan has of the
     rank, `planned` its optimizer. Within torch.autocast, a plan's parameters and gradients have half the bytes of the
     module's, so those of the module count: of the GraphModule `stage`, of its (name, parameter) in `trained`, and what of
-    `buckets` travels in another type."""
+    `buckets` travels in another type. Of what ranks divide, the rank's slices count, and the largest bucket of gradients, which is
+    summed while another fills; what fills, and what passes gather, is in the plan's workspace."""
     if memory is None or optimizer is None:
         return
     state = state_bytes(optimizer)
     if state is None:
         return
     held = {id(tensor): tensor.nbytes for tensor in (*stage.parameters(), *stage.buffers())}
-    gradients = sum(parameter.nbytes for _, parameter in trained) + sum(bucket.copied_bytes for bucket in buckets)
-    kept = sum(held.values()) + gradients + state
+    made = {id(parameter): parameter.nbytes for _, parameter in trained}
+    copied, summed = 0, 0
+    for bucket in buckets:
+        for of_each in ((held,) if bucket.divides_parameters else ()) + ((made,) if bucket.divides_gradients else ()):
+            of_each.update({id(parameter): 0 for parameter in bucket.parameters})
+            of_each[bucket] = bucket.owned_bytes
+        if bucket.divides_gradients:
+            summed = max(summed, bucket.gathered_bytes + bucket.copied_bytes)
+        else:
+            copied += bucket.copied_bytes
+    kept = sum(held.values()) + sum(made.values()) + copied + summed + state
     needs = kept + sum(memory[part] for part in ("activations", "transfers", "workspace"))
     if needs <= memory["capacity"]:
         return

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
-from agpcs._job.owned import Slice, of_elements
+from agpcs._job.gathered import absent
+from agpcs._job.owned import Slice, of_elements, slice_of
 from agpcs._job.together import gathered, together
 
 # Of a plan's training: what makes a step another one.
@@ -51,7 +52,9 @@ def check_move(running, data, plan, other):
 
 def _tensors_of(model, role, checkpoints):
     """What this rank has, by (name, key), and what it owns of the optimizer's states and settings, to tell the others."""
-    found = {(name, None): _get(model, name).detach() for name, ranks in role.holders.items() if role.rank in ranks}
+    found = {(name, None): _get(model, name).detach() for name, ranks in role.holders.items()
+             if role.rank in ranks and name not in role.divided}
+    found.update(((name, None), role.owned[name].detach()) for name in role.divided & set(role.owned))
     told = {}
     for name, (state, settings) in checkpoints.by_parameter().items():
         small = {}
@@ -82,16 +85,19 @@ def _messages(model, before, after, told):
         senders = before.holders[name] if parameter else [before.owners[name]]
         states = told[name][1].values() if name in told else ()
         for item in (Item(name, None, tuple(own.shape), own.dtype), *(one for one in states if isinstance(one, Item))):
-            of_state, elements = item.key is not None, math.prod(item.shape)
-            needs = [Slice(rank, 0, elements) for rank in after.holders[name]]
-            if of_state:
-                needs = after.slices.get(name, needs)
-            if of_state and name in before.slices:
+            elements = math.prod(item.shape)
+            needs = _slices(after, item) or [Slice(rank, 0, elements) for rank in after.holders[name]]
+            if _slices(before, item):
                 for need in needs:
                     yield item, need, _overlaps(need, before.slices[name])
                 continue
             for number, need in enumerate(need for need in needs if need.rank not in senders):
                 yield item, need, [Slice(senders[number % len(senders)], need.begin, need.end)]
+
+
+def _slices(role, item):
+    """The Slices of an item by the ranks that have them; None: all holders have it whole."""
+    return role.values(item.name) if item.key is None else role.slices.get(item.name)
 
 
 def _overlaps(need, slices):
@@ -101,7 +107,7 @@ def _overlaps(need, slices):
 
 def moved(model, before, after, checkpoints, device):
     """Sends what ranks need by the role `after`. Returns (tensors by (name, key), the optimizers' (kind, small states and
-    items, settings) by name). Of a state that ranks divide, a tensor has what the rank will own, or the whole parameter's.
+    items, settings) by name). Of what ranks divide, a tensor has what the rank will own, or the whole parameter's.
     Changes nothing."""
     found, told = _tensors_of(model, before, checkpoints)
     told = {name: what for of_rank in gathered(told) for name, what in of_rank.items()}
@@ -115,9 +121,8 @@ def moved(model, before, after, checkpoints, device):
             if need.rank == rank:
                 into = room[item][part.begin - need.begin:part.end - need.begin]
             if part.rank == rank:
-                # Of a divided state, this rank has its own slice.
-                of_state = before.slices.get(item.name, ()) if item.key is not None else ()
-                first = next((one.begin for one in of_state if one.rank == rank), 0)
+                own = slice_of(_slices(before, item) or (), rank)  # what this rank has of the item
+                first = 0 if own is None else own.begin
                 values = found[item.name, item.key].reshape(-1)[part.begin - first:part.end - first]
                 if need.rank == rank:
                     into.copy_(values)
@@ -135,9 +140,30 @@ def moved(model, before, after, checkpoints, device):
 
 
 def install(state, model, before, after, found):
-    """Gives the module what is new to this rank. Returns a function that takes it back."""
-    new = [name for name, ranks in after.holders.items() if before.rank in ranks and _is_new(model, before, name)]
-    return state.replace({name: found[name, None] for name in new})
+    """Gives the module what is new to this rank. Returns (the values, by name, of its slices of parameters that ranks divide,
+    a function that takes back what is new)."""
+    own = [name for name, ranks in after.holders.items() if before.rank in ranks]
+    slices = {name: slice_of(after.slices[name], before.rank) for name in after.divided & set(own)}
+    values = {name: _part_of(found[name, None], part) for name, part in slices.items() if part is not None}
+    new = [name for name in own if _is_new(model, before, name)]
+    take_back = state.replace({name: absent(_get(model, name), state.device) if name in slices else found[name, None]
+                               for name in new})
+    changed = {name: _get(model, name).data for name in set(own) - set(new) if (name in slices) != (name in before.divided)}
+    for name in changed:
+        _get(model, name).data = absent(_get(model, name)) if name in slices else found[name, None]
+
+    def back():
+        take_back()
+        for name, data in changed.items():
+            _get(model, name).data = data
+
+    return values, back
+
+
+def _part_of(value, part):
+    """The Slice `part` of a whole parameter, or of what is that part already."""
+    flat = value.reshape(-1)
+    return flat if flat.numel() == part.end - part.begin else flat[part.begin:part.end].clone()
 
 
 def _is_new(model, before, name):

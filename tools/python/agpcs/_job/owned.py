@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divided state in agpcs.torch.Job: of the parameters of sharded buckets, the slices whose state each rank owns.
 
-A rank's optimizer has slices in the place of such parameters. A slice is flat, and lies in the memory of its parameter.
+A rank's optimizer has slices in the place of such parameters. A slice is flat, and lies in the memory of its parameter; where ranks
+divide parameters, too, in memory of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import UsageError
+from agpcs._job.gathered import take_away
 
 # Those that treat each element by itself, and what they keep of a parameter beside values of its elements.
 _ELEMENTWISE = tuple(getattr(torch.optim, name) for name in (
@@ -44,19 +46,43 @@ def slices_of(groups):
     return found
 
 
-def owned_of(trained, slices, rank):
-    """What the optimizer of a rank has, by name, of its (name, parameter): parameters, or the slices that it owns."""
+def divided_in(groups):
+    """The names of parameters whose values ranks divide."""
+    return {name for group in groups if group.state == "parameters" for name in group.parameters}
+
+
+def slice_of(slices, rank):
+    """The Slice of a rank, or None."""
+    return next((one for one in slices if one.rank == rank), None)
+
+
+def cut_values(model, role):
+    """Takes away the values of parameters that ranks divide, and returns, by name, what this rank has of them."""
+    found = {}
+    for name in role.divided & set(role.parameters):
+        parameter, part = model.get_parameter(name), slice_of(role.slices[name], role.rank)
+        if part is not None:
+            found[name] = parameter.detach().reshape(-1)[part.begin:part.end].clone()
+        take_away(parameter)
+    return found
+
+
+def owned_of(trained, slices, rank, values):
+    """What the optimizer of a rank has, by name, of its (name, parameter): parameters, or the slices that it owns. `values` are those
+    of slices, by name, that have memory of their own."""
     found = {}
     for name, parameter in trained:
+        own = slice_of(slices.get(name, ()), rank)
         if name not in slices:
             found[name] = parameter
-        for own in slices.get(name, ()):
+        elif name in values:
+            found[name] = torch.nn.Parameter(values[name])
+        elif own is not None:
             if not parameter.is_contiguous():
                 raise UsageError(f"the plan divides the optimizer's state, and the parameter '{name}' is not contiguous: its "
                                  f"strides are {parameter.stride()}\n  hint: a module in torch.contiguous_format, or a plan of "
                                  "agpcs.plan(..., without=['state'])")
-            if own.rank == rank:
-                found[name] = torch.nn.Parameter(parameter.detach().view(-1)[own.begin:own.end])
+            found[name] = torch.nn.Parameter(parameter.detach().view(-1)[own.begin:own.end])
     return found
 
 
@@ -94,11 +120,18 @@ def of_elements(key, value):
 
 def cut(value, key, own, slices, rank):
     """What an optimizer keeps of the tensor `own`, from what is kept of the whole parameter, or of `own` itself."""
-    part = next((one for one in slices if one.rank == rank), None)
+    part = slice_of(slices, rank)
     if part is None or not of_elements(key, value):
         return value
     flat = value.reshape(-1)
     return flat if flat.numel() == own.numel() else flat[part.begin:part.end].clone()
+
+
+def whole_values(role, model):
+    """The values of parameters that ranks divide, by name: on the CPU of the first rank that has a slice. All ranks that have slices
+    call it."""
+    own = {name: ({"value": role.owned[name].detach()},) for name in role.divided & set(role.owned)}
+    return {name: value for (name, _), value in whole_states(own, role, model).items()}
 
 
 def whole_states(by_parameter, role, model):

@@ -23,6 +23,8 @@ LATEST = 8  # steps that tell what a step takes now
 BUDGET = 100  # evaluations of the search
 FEW = 4  # devices that may be a stage each
 LOWEST_PRIORITY = 19
+# What ranks divide, the most first: what more they may divide, as options call it.
+_MORE = {"parameters": (), "gradients": ("parameters",), "optimizer": ("gradients",)}
 
 
 class JobWatch(Watch):
@@ -170,11 +172,10 @@ class Replanning:
     def _left_out(self):
         """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
         that is not known: one whose ranks do not divide state may have been made so that they do not."""
-        divides = any(group.parts for group in self._running.groups)
-        fills = any(group.state == "gradients" for group in self._running.groups)
-        unknown = () if fills else ("gradients",) if divides else ("state",)
+        levels = {group.state for group in self._running.groups}
+        unknown = next((more for level, more in _MORE.items() if level in levels), ("state",))
         known = unknown if self._running.without is None else self._running.without
-        return (*known, "parameters") if self.may_divide else (*known, "state")
+        return known if self.may_divide else (*known, "state")
 
     def _better(self, search):
         """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
+from agpcs._job.gathered import GatheredBucket
 from agpcs._job.links import Links, Shares
-from agpcs._job.owned import owned_of, slices_of
-from agpcs._job.step import Bucket, ScatteredBucket, ShardedBucket
+from agpcs._job.owned import divided_in, owned_of, slices_of
 from agpcs._torch_groups import WIRE_TYPES
+
+_KINDS = {"optimizer": ShardedBucket, "gradients": ScatteredBucket, "parameters": GatheredBucket}  # by what ranks divide
 
 
 class Role:
@@ -30,8 +33,9 @@ class Role:
         for part, ranks in zip(parts, self.shares.ranks):
             for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values())):
                 self.holders.setdefault(name, []).extend(ranks)
-        self.owners = {name: ranks[0] for name, ranks in self.holders.items()}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
+        self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
+        self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
         self.owned = {}  #: what this rank's optimizer has, by name: parameters, or slices of them
         self.links = Links(self.rank, cuts, self.shares, device)
         groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in self.shares.ranks]
@@ -54,9 +58,23 @@ class Role:
         found = [(name, model.get_parameter(name)) for name in self.parameters]
         return [(name, parameter) for name, parameter in found if parameter.requires_grad]
 
-    def own(self, trained):
-        """Notes as `owned` what this rank's optimizer has of `trained`."""
-        self.owned = owned_of(trained, self.slices, self.rank)
+    def own(self, trained, values):
+        """Notes as `owned` what this rank's optimizer has of `trained`. `values` are those of its slices, by name, of parameters
+        which ranks divide."""
+        self.owned = owned_of(trained, self.slices, self.rank, values)
+
+    def values(self, name):
+        """The Slices of a parameter's values by the ranks that have them, or None if holders have them whole."""
+        return self.slices[name] if name in self.divided else None
+
+    def in_buckets(self, names):
+        """`names`, first names of parameters, by bucket."""
+        left, found = set(names), []
+        for group in self.plan.groups:
+            own = [name for name in group.parameters if name in left]
+            if own:
+                found.append(own)
+        return found
 
     def counted(self):
         """Of what it owns, that which counts here: over all ranks, each element counts once."""
@@ -74,7 +92,7 @@ class Role:
             parameters = [model.get_parameter(name) for name in group.parameters]
             ranks = self.sums.get(group.ranks, self.replicas)
             if group.parts and len(group.ranks) > 1:
-                kind = ScatteredBucket if group.state == "gradients" else ShardedBucket
+                kind = _KINDS[group.state]
                 return kind(group, parameters, ranks, wire_type, self.owned, self.slices)
             return Bucket(group.name, parameters, ranks, wire_type, bool(group.shared_with))
 

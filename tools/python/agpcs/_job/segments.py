@@ -15,9 +15,10 @@ SEGMENT = "agpcs.segment"  #: by this, a node of a stage's graph that has operat
 
 class Segments:
     """Computes the `module` of a Stage, whose first `recomputed` segments are computed again. `changed` are the names in it of
-    buffers that its forward pass changes; `prepare(module)` is called for what computes a segment."""
+    buffers that its forward pass changes; `prepare(module)` is called for what computes a segment, and `again(module)` before that
+    is computed again."""
 
-    def __init__(self, module, recomputed, changed, prepare):
+    def __init__(self, module, recomputed, changed, prepare, again=lambda _: None):
         nodes = list(module.graph.nodes)
         self._places = [node for node in nodes if node.op == "placeholder"]
         self._module, self._output = module, nodes[-1]
@@ -34,7 +35,7 @@ class Segments:
             compute = prepare(part)
             if number < recomputed:
                 buffers = [part.get_buffer(name) for name in changed if hasattr(part, name)]
-                compute = functools.partial(_recomputed, compute, buffers)
+                compute = functools.partial(_recomputed, compute, buffers, functools.partial(again, part))
             self._parts.append((compute, reads, gives, over))
 
     def __call__(self, *arguments):
@@ -80,14 +81,15 @@ def _part(module, own):
     return torch.fx.GraphModule(module, graph, type(module).__name__), reads, gives
 
 
-def _recomputed(compute, buffers, *arguments):
+def _recomputed(compute, buffers, again, *arguments):
     return checkpoint(compute, *arguments, use_reentrant=False,
-                      context_fn=lambda: (contextlib.nullcontext(), _unchanged(buffers)))
+                      context_fn=lambda: (contextlib.nullcontext(), _once_more(buffers, again)))
 
 
 @contextlib.contextmanager
-def _unchanged(buffers):
+def _once_more(buffers, again):
     """Restores buffers that are changed within: a pass that is computed again counts once."""
+    again()
     kept = [buffer.clone() for buffer in buffers]
     try:
         yield

@@ -10,21 +10,23 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.owned import slice_of, whole_values
 from agpcs._job.together import together
 
 
 class ModuleState:
-    """`owners` has the rank whose tensor counts, by name; a tensor without one is the same on every rank. It is made
-    while the module has all its values."""
+    """It is made while the module has all its tensors, with values or without."""
 
-    def __init__(self, module, owners, device):
-        self._module, self._device = module, device
+    def __init__(self, module, device):
+        self._module, self.device = module, device
         first = {}
         self._first = {name: first.setdefault(id(tensor), name) for name, tensor in self._tensors()}
-        self.own_by(owners)
 
-    def own_by(self, owners):
+    def own_by(self, owners, role):
+        """`owners` has the rank whose tensor counts, by name; a tensor without one is the same on every rank. The Role `role` says of
+        which parameters ranks divide the values."""
         self._owners = {self._first.get(name, name): rank for name, rank in owners.items()}
+        self._role, self._divided = role, {self._first.get(name, name): name for name in role.divided}
 
     def _tensors(self):
         return self._module.state_dict(keep_vars=True).items()
@@ -57,13 +59,27 @@ class ModuleState:
         state = {}
         for name, tensor in self._tensors():
             first = self._first[name]
-            state[name] = state[first] if first in state else self._shared(tensor.detach(), self._owners.get(name))
+            if first in state:
+                state[name] = state[first]
+            elif name in self._divided:
+                state[name] = self._joined(tensor, self._divided[name])
+            else:
+                state[name] = self._shared(tensor.detach(), self._owners.get(name))
         return state
+
+    def _joined(self, tensor, name):
+        """A whole parameter whose values ranks divide."""
+        whole = torch.empty(tensor.numel(), dtype=tensor.dtype, device=self.device)
+        for one in self._role.slices[name]:
+            if one.rank == dist.get_rank():
+                whole[one.begin:one.end].copy_(self._role.owned[name].detach())
+            dist.broadcast(whole[one.begin:one.end], one.rank)
+        return whole.view(tensor.shape)
 
     def _shared(self, tensor, owner):
         if owner is None:
             return tensor
-        tensor = torch.empty_like(tensor, device=self._device) if tensor.is_meta else tensor.clone()
+        tensor = torch.empty_like(tensor, device=self.device) if tensor.is_meta else tensor.clone()
         dist.broadcast(tensor, owner)
         return tensor
 
@@ -76,9 +92,26 @@ class ModuleState:
         return {name: tensor.detach() for name, tensor in self._tensors() if self.is_owned(name)}
 
     def held(self):
-        """The tensors that have values on this rank, by their first names."""
+        """The tensors that have values on this rank, by their first names; without those whose values ranks divide."""
         return {name: tensor.detach() for name, tensor in self._tensors()
-                if not tensor.is_meta and self._first[name] == name}
+                if not tensor.is_meta and self._first[name] == name and name not in self._divided}
+
+    def slices(self):
+        """Of tensors whose values ranks divide, what this rank has, by their first names: (shape, Slice, its values)."""
+        found = {}
+        for name, known in self._divided.items():
+            if known in self._role.owned:
+                tensor = self._module.get_parameter(name)
+                found[name] = (tensor.shape, slice_of(self._role.slices[known], dist.get_rank()), self._role.owned[known].detach())
+        return found
+
+    def collected(self):
+        """Of tensors whose values ranks divide, by all names: whole ones, each on the CPU of its owner."""
+        if not self._divided:
+            return {}
+        values = whole_values(self._role, self._module)
+        return {name: values[self._divided[first]] for name, first in self._first.items()
+                if first in self._divided and self._divided[first] in values}
 
     def check(self, shapes, what="state"):
         """Refuses the names and shapes of another module."""
@@ -95,6 +128,8 @@ class ModuleState:
         with torch.no_grad():
             for name, tensor in self.held().items():
                 tensor.copy_(state[name])
+            for name, (_, part, own) in self.slices().items():
+                own.copy_(state[name].reshape(-1)[part.begin:part.end])
 
     def _check_all(self, state):
         self.check({name: tensor.shape for name, tensor in state.items()})

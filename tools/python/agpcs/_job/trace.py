@@ -24,12 +24,14 @@ KEPT = 64  # steps
 _STREAMS = ("compute", "send", "recv", "collective")
 _PASSES = ("forward", "backward", "backward_input", "backward_weight")
 _STREAM_OF = {**dict.fromkeys((*_PASSES, "update"), 0), "send": 1, "send_gradient": 1, "recv": 2, "recv_gradient": 2,
-              "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "norm": 3,
+              "all_reduce": 3, "reduce_scatter": 3, "all_gather": 3, "gather_forward": 3, "gather_backward": 3, "norm": 3,
               "report": 3}
 _COLOURS = {**dict.fromkeys(_PASSES, "thread_state_runnable"), "forward": "thread_state_running",
             "update": "thread_state_iowait", "all_reduce": "rail_response", "reduce_scatter": "rail_response",
-            "all_gather": "rail_response", "norm": "rail_response", "report": "rail_response"}
-_REDUCTIONS = ("all_reduce", "reduce_scatter", "all_gather")
+            "all_gather": "rail_response", "gather_forward": "rail_response", "gather_backward": "rail_response",
+            "norm": "rail_response", "report": "rail_response"}
+_GATHERS = ("all_gather", "gather_forward", "gather_backward")
+_REDUCTIONS = ("all_reduce", "reduce_scatter", *_GATHERS)
 _QUANTITIES = ((*_PASSES, "update"), _REDUCTIONS, ("send", "send_gradient"))
 
 
@@ -104,8 +106,9 @@ class _Later:
         self._future.result()
 
 
-def traffic(cuts, buckets, rank):
-    """A function that returns, of a line, the bytes that it moves or reduces, and the ranks of which it receives."""
+def traffic(cuts, buckets, rank, idle):
+    """A function that returns, of a line, the bytes that it moves or reduces, and the ranks of which it receives. The lines `idle` move
+    nothing."""
     cuts = {cut.name: cut for cut in cuts}
     buckets = {bucket.name: bucket for bucket in buckets}
 
@@ -113,7 +116,7 @@ def traffic(cuts, buckets, rank):
         what, *name = word.split(":")
         if what in _REDUCTIONS:
             bucket = buckets[name[0]]
-            return bucket.gathered_bytes if what == "all_gather" else bucket.bytes, ()
+            return 0 if word in idle else bucket.gathered_bytes if what in _GATHERS else bucket.bytes, ()
         if len(name) != 2:
             return 0, ()
         back, receives, size, peers = what.endswith("_gradient"), what.startswith("recv"), 0, {}
