@@ -3,6 +3,7 @@
 
 #include "codegen/stage_program.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/segments.h"
@@ -27,7 +28,7 @@ std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& str
   std::map<DeviceId, int> ranks;
   for (DeviceId id = 0; id < cluster.device_count() && with == Ranks::kAll; ++id) ranks[id] = 0;
   for (const StageSpec& spec : strategy.stages) {
-    for (const DeviceId device : spec.devices) ranks[device] = 0;
+    for (const DeviceId device : all_devices(spec)) ranks[device] = 0;
   }
   int next = 0;
   for (auto& [device, rank] : ranks) rank = next++;
@@ -71,6 +72,15 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
       stage.ranks.push_back(ranks.at(device));
       stage.devices.push_back(cluster.device_name(device));
     }
+    stage.body = spec.body;
+    for (const std::vector<DeviceId>& further : spec.further) {
+      stage.further_ranks.emplace_back();
+      stage.further_devices.emplace_back();
+      for (const DeviceId device : further) {
+        stage.further_ranks.back().push_back(ranks.at(device));
+        stage.further_devices.back().push_back(cluster.device_name(device));
+      }
+    }
     stage.samples = spec.shares;
     if (batch % strategy.micro_batches != 0) stage.odd = stage.ranks[odd_replica(spec)];
     write_segments(graph, strategy, stages.size(), segments, stage);
@@ -84,7 +94,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
 void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<DeviceId, int> ranks,
                     Plan& plan) {
   for (const StageSpec& spec : strategy.stages) {
-    for (const DeviceId device : spec.devices) ranks.erase(device);
+    for (const DeviceId device : all_devices(spec)) ranks.erase(device);
   }
   if (ranks.empty()) return;
   const auto index = static_cast<int>(plan.stages.size());
@@ -188,6 +198,10 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.schedule = strategy.schedule;
   const std::map<DeviceId, int> ranks = number_ranks(cluster, strategy, with);
   plan.stages = lower_stages(graph, cluster, strategy, training.batch, ranks);
+  for (const TeamBody& body : strategy.bodies) {
+    plan.bodies.push_back(
+        plan_body(graph, body, training.precision, fmt::format("t{}", plan.bodies.size())));
+  }
   plan.cuts = cuts_between(graph, strategy.stage_of, training.precision);
   plan.flows = strategy.flows;
   for (std::size_t f = 0; f < plan.flows.size(); ++f) plan.flows[f].name = fmt::format("f{}", f);

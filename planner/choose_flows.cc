@@ -5,6 +5,7 @@
 #include "cost_model/network/link_model.h"
 #include "cost_model/network/topology_of_cluster.h"
 #include "ir/base/at.h"
+#include "ir/strategy/teams.h"
 #include "planner/flows/bound.h"
 #include "planner/flows/method.h"
 
@@ -306,6 +307,7 @@ std::optional<AllReduceChoice> all_reduce_choice_named(std::string_view name) {
 
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
                       const FlowChoiceOptions& options, KnownFlows& known) {
+  need_no_teams(strategy, "the choice of all-reduces");
   if (options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow) {
     return FlowChooser(problem, evaluator, options, known).run(std::move(strategy));
   }

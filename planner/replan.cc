@@ -2,6 +2,7 @@
 #include "planner/replan.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/plan_problem.h"
@@ -119,7 +120,7 @@ std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running) {
                   [](const PlanStage& stage) { return stage.devices.empty() && !stage.idle(); });
   if (stranded) return {};
   Result<Strategy> strategy = strategy_of_plan(left, problem.graph, problem.cluster);
-  if (!strategy.ok()) return {};
+  if (!strategy.ok() || !refuse_teams(*strategy, "re-planning").ok()) return {};
   if (missing) strategy->buckets.clear();
   leave_out_flows(*strategy);
   cut_between_blocks(problem.blocks, *strategy);

@@ -5,6 +5,7 @@
 #include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
@@ -414,6 +415,7 @@ class PlanChanges {
 
 Result<WhatIfs> what_if_plan(const Problem& problem, const Strategy& strategy,
                              double step_seconds) {
+  AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "agpcs-plan explain"));
   return PlanChanges(problem, strategy, step_seconds).run();
 }
 

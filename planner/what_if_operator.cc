@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/teams.h"
 #include "planner/choose_flows.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/shares.h"
@@ -168,6 +169,7 @@ std::string_view name_of(Hold hold) {
 
 Result<OperatorPlace> what_if_operator(const Problem& problem, const Strategy& strategy, OpId op,
                                        double step_seconds) {
+  AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "agpcs-plan explain"));
   return OperatorChanges(problem, strategy, op, step_seconds).run();
 }
 

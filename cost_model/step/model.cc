@@ -5,6 +5,7 @@
 #include "cost_model/step/times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/plan/body.h"
 #include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
@@ -151,6 +152,7 @@ const Exchange& StepModel::collective_of(const InstructionId& id) const {
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs) {
+  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "the simulator"));
   StepModel model;
   AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
   AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));

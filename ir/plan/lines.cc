@@ -40,7 +40,7 @@ int read_reference(std::string_view text, char letter) {
 
 void report_indentation(int number, std::string_view line, Diagnostics& diagnostics) {
   diagnostics.error({number, 1, 1}, line.empty() ? "empty line" : "wrong indentation",
-                    "items of a section are indented by two spaces, those of a 'repeat' by four");
+                    "items of a section are indented by two spaces, what is below them by four");
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ const PlanLine* PlanLines::next_item(const std::string& keyword) {
   return nullptr;
 }
 
-std::vector<const PlanLine*> PlanLines::repeated() {
+std::vector<const PlanLine*> PlanLines::nested() {
   std::vector<const PlanLine*> found;
   for (; peek() != nullptr && peek()->depth > 1; ++next_) found.push_back(peek());
   return found;

@@ -21,7 +21,7 @@ struct PlanToken {
 struct PlanLine {
   int number = 0;  ///< from 1
   std::string_view text;
-  int depth = 0;  ///< 0: begins a section; 1: an item of it; 2: an instruction of a `repeat`
+  int depth = 0;  ///< 0: begins a section; 1: an item of it; 2: below an item
   std::vector<PlanToken> tokens;  ///< at least one
   std::string_view keyword() const { return tokens.front().text; }
 };
@@ -47,8 +47,8 @@ class PlanLines {
   /// Returns the next item of the section that is being read; null at its end. Reports items that
   /// are not `keyword`, unless that is empty.
   const PlanLine* next_item(const std::string& keyword);
-  /// Returns the instructions of the `repeat` that was read last.
-  std::vector<const PlanLine*> repeated();
+  /// Returns the lines below the item that was read last.
+  std::vector<const PlanLine*> nested();
 
  private:
   std::vector<PlanLine> lines_;

@@ -18,6 +18,10 @@ std::vector<std::string> devices_of_ranks(const Plan& plan) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const auto rank = static_cast<std::size_t>(stage.ranks[i]);
       if (rank < devices.size() && i < stage.devices.size()) devices[rank] = stage.devices[i];
+      for (std::size_t m = 0; stage.has_teams() && m < stage.further_ranks[i].size(); ++m) {
+        const auto further = static_cast<std::size_t>(stage.further_ranks[i][m]);
+        if (further < devices.size()) devices[further] = stage.further_devices[i][m];
+      }
     }
   }
   return devices;
@@ -93,7 +97,7 @@ int group_of(const Plan& plan, const PlanBucket& bucket) {
 std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket) {
   std::vector<int> ranks;
   for (const int stage : stages_of(bucket)) {
-    const std::vector<int>& own = plan.stages[static_cast<std::size_t>(stage)].ranks;
+    const std::vector<int> own = plan.stages[static_cast<std::size_t>(stage)].all_ranks();
     ranks.insert(ranks.end(), own.begin(), own.end());
   }
   std::sort(ranks.begin(), ranks.end());
@@ -200,12 +204,8 @@ bool is_reduced(const Plan& plan, const PlanBucket& bucket) {
 }
 
 std::string device_of_rank(const Plan& plan, int rank) {
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      if (stage.ranks[i] == rank) return stage.devices[i];
-    }
-  }
-  return {};
+  if (rank < 0 || rank >= plan.rank_count()) return {};
+  return devices_of_ranks(plan)[static_cast<std::size_t>(rank)];
 }
 
 std::vector<int> hosts_of_ranks(const Plan& plan) {

@@ -30,7 +30,8 @@ int group_count(const Plan& plan);
 std::vector<int> stages_of(const PlanBucket& bucket);
 /// Returns the index of the group whose ranks sum `bucket`.
 int group_of(const Plan& plan, const PlanBucket& bucket);
-/// Returns the ranks of all stages of `bucket`, ascending.
+/// Returns the ranks of all stages of `bucket`, ascending. Where replicas are teams, each sums it
+/// with the members of the same number alone.
 std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the instructions that each rank of bucket `bucket`, which several hold, has for it: the
 /// sum of gradients, or that of each micro-batch where the ranks divide them; and with sharded

@@ -2,6 +2,7 @@
 // The grammar of docs/reference/plan_format.md. `find_faults` checks what a plan means; printing
 // the plan again checks that its text is the only spelling of it.
 #include "ir/base/diagnostics.h"
+#include "ir/plan/body_text.h"
 #include "ir/plan/instruction.h"
 #include "ir/plan/lines.h"
 #include "ir/plan/repetition.h"
@@ -22,7 +23,8 @@
 namespace agpcs {
 namespace {
 
-const std::vector<std::string> kSections = {"stage", "cut", "flow", "bucket", "program", "expect"};
+const std::vector<std::string> kSections = {"stage", "body",   "cut",    "flow",
+                                            "bucket", "program", "expect"};
 
 constexpr std::string_view kMagic = "agpcs-plan ";
 constexpr std::string_view kWriter = "\nmade-by agpcs=";
@@ -95,7 +97,7 @@ class PlanParser {
         diagnostics_.error(
             keyword_range(*line),
             fmt::format("'{}' comes after '{}'", line->keyword(), kSections[reached]),
-            "sections come in the order stage, cut, flow, bucket, program, expect");
+            "sections come in the order stage, body, cut, flow, bucket, program, expect");
       }
       reached = std::max(reached, section);
       expect_seen = line->keyword() == "expect";
@@ -110,6 +112,7 @@ class PlanParser {
   void parse_section(const PlanLine& line) {
     const std::string_view keyword = line.keyword();
     if (keyword == "stage") plan_.stages.push_back(read_stage(line, lines_, diagnostics_));
+    if (keyword == "body") plan_.bodies.push_back(read_body(line, lines_, diagnostics_));
     if (keyword == "cut") plan_.cuts.push_back(read_cut(line, lines_, diagnostics_));
     if (keyword == "flow") {
       plan_.flows.push_back(read_flow(line, plan_.stages, lines_, diagnostics_));
@@ -153,7 +156,7 @@ class PlanParser {
       in.fail(fmt::format("mb is '{}', not micro-batches such as 3..60", text));
     }
     in.finish();
-    const std::vector<const PlanLine*> repeated = lines_.repeated();
+    const std::vector<const PlanLine*> repeated = lines_.nested();
     if (!in.ok()) return;
     if (repeated.empty()) return in.fail("nothing is repeated", "its instructions are below it");
     const std::size_t times = static_cast<std::size_t>(*last - *first) + 1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 
@@ -21,12 +22,6 @@ constexpr std::array<std::string_view, 19> kOpcodeNames = {
     "update",     "report",         "gather_forward", "gather_backward",
     "gradients",  "in_forward",     "in_backward"};
 
-/// Returns the position of `rank` in `stage`, or -1.
-int replica_of(const PlanStage& stage, int rank) {
-  const auto it = std::find(stage.ranks.begin(), stage.ranks.end(), rank);
-  return it == stage.ranks.end() ? -1 : static_cast<int>(it - stage.ranks.begin());
-}
-
 struct Rows {
   std::int64_t begin = 0, end = 0;
 };
@@ -43,29 +38,52 @@ std::vector<Rows> rows_of(const PlanStage& stage, bool smaller) {
   return rows;
 }
 
-/// Adds the peers that hold some of the rows of replica `own`.
-void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& there, bool smaller,
+/// One end of a message: a stage, and the replica and member of it that a rank is.
+struct End {
+  const PlanStage& stage;
+  std::size_t replica = 0, member = 0;
+  std::size_t members() const { return stage.has_teams() ? stage.further_ranks[0].size() + 1 : 1; }
+};
+
+/// Adds the transfers between the end `here` and replica `replica` of `there`: each member of the
+/// one that gets something gets it from the member of its own number, modulo the members of the
+/// one that has it.
+void add_members(Transfer transfer, const End& here, const End& there, std::size_t replica,
+                 bool gives, std::vector<Transfer>& out) {
+  const std::vector<int> theirs = there.stage.members(replica);
+  if (!gives) {
+    transfer.peer = theirs[here.member % theirs.size()];
+    return out.push_back(transfer);
+  }
+  for (std::size_t j = here.member; j < theirs.size(); j += here.members()) {
+    transfer.peer = theirs[j];
+    out.push_back(transfer);
+  }
+}
+
+/// Adds the peers that hold some of the rows of `here`.
+void add_batched(int tensor, const End& here, const End& there, bool smaller, bool gives,
                  std::vector<Transfer>& out) {
-  const Rows mine = rows_of(here, smaller)[static_cast<std::size_t>(own)];
-  const std::vector<Rows> theirs = rows_of(there, smaller);
+  const Rows mine = rows_of(here.stage, smaller)[here.replica];
+  const std::vector<Rows> theirs = rows_of(there.stage, smaller);
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const std::int64_t begin = std::max(mine.begin, theirs[i].begin);
     const std::int64_t end = std::min(mine.end, theirs[i].end);
-    if (begin < end) out.push_back({tensor, there.ranks[i], begin - mine.begin, end - begin});
+    if (begin >= end) continue;
+    add_members({tensor, 0, begin - mine.begin, end - begin}, here, there, i, gives, out);
   }
 }
 
 /// Adds the peers for a tensor that is not batched: consumer j takes it from producer j mod
 /// producers.
-void add_whole(int tensor, bool producer, int own, const PlanStage& there, std::size_t producers,
+void add_whole(int tensor, bool producer, const End& here, const End& there, bool gives,
                std::vector<Transfer>& out) {
-  const auto index = static_cast<std::size_t>(own);
   if (!producer) {
-    out.push_back({tensor, there.ranks[index % producers], 0, 1});
-    return;
+    const std::size_t from = here.replica % there.stage.ranks.size();
+    return add_members({tensor, 0, 0, 1}, here, there, from, gives, out);
   }
-  for (std::size_t j = index; j < there.ranks.size(); j += producers) {
-    out.push_back({tensor, there.ranks[j], 0, 1});
+  for (std::size_t j = here.replica; j < there.stage.ranks.size(); j += here.stage.ranks.size()) {
+    add_members({tensor, 0, 0, 1}, here, there, j, gives, out);
   }
 }
 
@@ -147,7 +165,10 @@ std::string name_of(const InstructionId& id) { return print_instruction_id(id, {
 
 int Plan::rank_count() const {
   std::size_t count = 0;
-  for (const PlanStage& stage : stages) count += stage.ranks.size();
+  for (const PlanStage& stage : stages) {
+    count += stage.ranks.size();
+    for (const std::vector<int>& further : stage.further_ranks) count += further.size();
+  }
   return static_cast<int>(count);
 }
 
@@ -172,22 +193,25 @@ std::int64_t Plan::first_sample(std::int64_t micro_batch) const {
          std::min(micro_batch, training.batch % micro_batches);
 }
 
-std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch) {
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch,
+                                bool gradients) {
   const Cut& c = plan.cuts[static_cast<std::size_t>(cut)];
   const PlanStage& from = plan.stages[static_cast<std::size_t>(c.from)];
   const PlanStage& to = plan.stages[static_cast<std::size_t>(c.to)];
   const bool producer = replica_of(from, rank) >= 0;
-  const PlanStage& here = producer ? from : to;
-  const PlanStage& there = producer ? to : from;
-  const int own = replica_of(here, rank);
+  const int own = replica_of(producer ? from : to, rank);
   std::vector<Transfer> result;
   if (own < 0) return result;
+  End here{producer ? from : to, static_cast<std::size_t>(own)};
+  here.member = member_of(here.stage, rank);
+  const End there{producer ? to : from};
+  const bool gives = producer != gradients;
   for (std::size_t i = 0; i < c.tensors.size(); ++i) {
     const int tensor = static_cast<int>(i);
     if (c.tensors[i].batched) {
-      add_batched(tensor, here, own, there, plan.is_smaller(micro_batch), result);
+      add_batched(tensor, here, there, plan.is_smaller(micro_batch), gives, result);
     } else {
-      add_whole(tensor, producer, own, there, from.ranks.size(), result);
+      add_whole(tensor, producer, here, there, gives, result);
     }
   }
   return result;
@@ -195,9 +219,14 @@ std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_
 
 bool sends(const Plan& plan, int rank) {
   const int stage = plan.stage_of_rank(rank);
+  // Of unlike teams, some members send nothing.
+  const auto has_peer = [&](const Cut& cut, bool gradients) {
+    const int index = static_cast<int>(&cut - plan.cuts.data());
+    return plan.bodies.empty() || !transfers(plan, index, rank, 0, gradients).empty();
+  };
   return std::any_of(plan.cuts.begin(), plan.cuts.end(), [&](const Cut& cut) {
-    if (cut.from == stage) return true;
-    return cut.to == stage && has_gradient(cut);
+    if (cut.from == stage) return has_peer(cut, false);
+    return cut.to == stage && has_gradient(cut) && has_peer(cut, true);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/units.h"
+#include "ir/plan/body_text.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/flow.h"
 #include "ir/plan/instruction.h"
@@ -13,6 +14,8 @@
 
 #include <iterator>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -27,6 +30,7 @@ class PlanPrinter {
     print_header();
     print_training();
     for (const PlanStage& stage : plan_.stages) print_stage(stage);
+    for (const PlanBody& body : plan_.bodies) text_ += print_body(body);
     for (const Cut& cut : plan_.cuts) print_cut(cut);
     for (const PlanFlow& flow : plan_.flows) print_flow(flow);
     for (const PlanBucket& bucket : plan_.buckets) print_bucket(bucket);
@@ -91,9 +95,21 @@ class PlanPrinter {
   }
 
   void print_stage(const PlanStage& stage) {
-    add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(stage.ranks),
-        print_devices(stage.devices), print_samples(stage.samples));
+    std::vector<int> ranks;
+    std::vector<std::string> devices;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      ranks.push_back(stage.ranks[i]);
+      devices.push_back(stage.devices[i]);
+      if (!stage.has_teams()) continue;
+      const std::vector<int>& further = stage.further_ranks[i];
+      ranks.insert(ranks.end(), further.begin(), further.end());
+      devices.insert(devices.end(), stage.further_devices[i].begin(),
+                     stage.further_devices[i].end());
+    }
+    add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(ranks),
+        print_devices(devices), print_samples(stage.samples));
     if (stage.odd >= 0) add(" odd={}", stage.odd);
+    if (stage.has_teams()) add(" body=t{}", stage.body);
     add(" recompute={}", stage.recompute ? "yes" : "no");
     if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
     add(" operators={}\n", operator_count(stage));

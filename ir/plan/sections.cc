@@ -108,17 +108,48 @@ void read_parts(PlanLineReader& in, PlanBucket& bucket) {
   read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
 }
 
+/// Reads "body=t0", and takes the ranks and devices of the stage apart into teams.
+void read_teams(PlanLineReader& in, PlanStage& stage) {
+  stage.body = in.reference_value("body", 't');
+  const std::size_t ranks = stage.ranks.size(), replicas = stage.samples.size();
+  if (!in.ok()) return;
+  if (replicas == 0 || ranks % replicas != 0 || stage.devices.size() != ranks) {
+    return in.fail(fmt::format("stage {} has {} ranks and {} devices for {} replicas", stage.name,
+                               ranks, stage.devices.size(), replicas),
+                   "with body=, each number of samples is that of a team, and all teams have "
+                   "equally many ranks");
+  }
+  const std::size_t members = ranks / replicas;
+  PlanStage teams;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    if (i % members == 0) {
+      teams.ranks.push_back(stage.ranks[i]);
+      teams.devices.push_back(stage.devices[i]);
+      teams.further_ranks.emplace_back();
+      teams.further_devices.emplace_back();
+    } else {
+      teams.further_ranks.back().push_back(stage.ranks[i]);
+      teams.further_devices.back().push_back(stage.devices[i]);
+    }
+  }
+  stage.ranks = std::move(teams.ranks);
+  stage.devices = std::move(teams.devices);
+  stage.further_ranks = std::move(teams.further_ranks);
+  stage.further_devices = std::move(teams.further_devices);
+}
+
 }  // namespace
 
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
   PlanLineReader in(line, diagnostics,
-                    {"ranks", "devices", "samples", "odd", "recompute", "segments", "operators"});
+                    {"ranks", "devices", "samples", "odd", "body", "recompute", "segments", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
   read_list(in, "devices", stage.devices, parse_devices, "host/0-3");
   read_list(in, "samples", stage.samples, parse_samples, "16x4,20");
   if (in.next_is("odd")) stage.odd = static_cast<int>(in.integer_value("odd"));
+  if (in.next_is("body")) read_teams(in, stage);
   stage.recompute = in.yes_no_value("recompute");
   if (in.next_is("segments")) {
     read_list(in, "segments", stage.segments, parse_samples, "40x11,52");

@@ -45,6 +45,7 @@ class StructureChecker {
     for (std::size_t i = 0; i < plan_.flows.size(); ++i) check_flow(i);
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
     check_wire_type();
+    if (faults_.empty()) check_bodies(plan_, faults_);
     if (faults_.empty()) check_expectations();
   }
 

@@ -40,6 +40,8 @@ void check_name(const PlanSection& section, const std::string& name, PlanFaults&
 void check_structure(const Plan& plan, PlanFaults& faults);
 /// The part of `check_structure` that checks stages and ranks.
 void check_stages(const Plan& plan, PlanFaults& faults);
+/// The part of `check_structure` that checks bodies of teams, and the stages that have them.
+void check_bodies(const Plan& plan, PlanFaults& faults);
 /// Checks each program alone: it has exactly the instructions that its stage needs, each after its
 /// inputs.
 void check_programs(const Plan& plan, PlanFaults& faults);

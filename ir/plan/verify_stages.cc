@@ -46,6 +46,7 @@ class StageChecker {
              "ranks ascend");
       }
     }
+    if (!check_teams(stage)) return;
     if (stage.idle()) return check_idle(index);
     check_samples(stage);
     check_operators(stage);
@@ -55,6 +56,24 @@ class StageChecker {
                        name_of(plan_.schedule)),
            "what is computed again serves a backward pass that is not parted");
     }
+  }
+
+  /// Checks that the replicas of a stage are teams of one form, or none of them is one.
+  bool check_teams(const PlanStage& stage) {
+    const std::size_t replicas = stage.has_teams() ? stage.ranks.size() : 0;
+    bool fits = stage.further_ranks.size() == replicas && stage.further_devices.size() == replicas;
+    for (std::size_t i = 0; i < replicas && fits; ++i) {
+      fits = !stage.further_ranks[i].empty() &&
+             stage.further_ranks[i].size() == stage.further_ranks[0].size() &&
+             stage.further_devices[i].size() == stage.further_ranks[i].size();
+    }
+    if (!fits) {
+      fail(fmt::format("stage {}: its {} replicas are not teams of equally many ranks, each with a "
+                       "device",
+                       stage.name, stage.ranks.size()),
+           "body= says what teams do; without it, a replica is one rank");
+    }
+    return fits;
   }
 
   void check_idle(std::size_t index) {
@@ -154,15 +173,18 @@ class StageChecker {
   void check_ranks() {
     std::map<int, std::string_view> stage_of;
     std::set<std::string_view> devices;
+    const auto add = [&](const PlanStage& stage, int rank, const std::string& device) {
+      const auto [it, added] = stage_of.emplace(rank, stage.name);
+      if (!added) {
+        fail(fmt::format("rank {} is in stage {} and in stage {}", rank, it->second, stage.name));
+      }
+      if (!devices.insert(device).second) fail(fmt::format("device '{}' has two ranks", device));
+    };
     for (const PlanStage& stage : plan_.stages) {
       for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-        const auto [it, added] = stage_of.emplace(stage.ranks[i], stage.name);
-        if (!added) {
-          fail(fmt::format("rank {} is in stage {} and in stage {}", stage.ranks[i], it->second,
-                           stage.name));
-        }
-        if (!devices.insert(stage.devices[i]).second) {
-          fail(fmt::format("device '{}' has two ranks", stage.devices[i]));
+        add(stage, stage.ranks[i], stage.devices[i]);
+        for (std::size_t m = 0; stage.has_teams() && m < stage.further_ranks[i].size(); ++m) {
+          add(stage, stage.further_ranks[i][m], stage.further_devices[i][m]);
         }
       }
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/memory.h"
 
+#include "ir/plan/body.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/team/member_graph.h"
 
 #include <agpcs/digest.h>
 
@@ -13,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -119,6 +123,38 @@ std::vector<std::int64_t> parameters_elsewhere(const Plan& plan, int stage) {
   });
 }
 
+/// Writes `of(program, stage memory)` of the ranks of a stage whose replicas are teams. A member's
+/// memory is that of a replica that runs the member's graph; of its stage's buckets it has its own
+/// parts.
+template <typename T, typename Of>
+void of_members(const Plan& plan, const Graph& graph, int stage, const TeamBody& body,
+                const ProgramMemory& program, Of of, std::vector<T>& ranks) {
+  const PlanStage& teams = plan.stages[static_cast<std::size_t>(stage)];
+  for (std::size_t m = 0; m < body.members(); ++m) {
+    const Graph own = member_graph(graph, body, m);
+    std::vector<OpId> ops(own.ops.size());
+    std::iota(ops.begin(), ops.end(), 0);
+    StageParts parts = parts_of_stage(plan, own, stage, std::move(ops));
+    parts.gradients = 0;
+    for (const PlanBucket& bucket : plan.buckets) {
+      if (!bucket.is_of(stage)) continue;
+      const std::int64_t elements = member_elements(plan, bucket, stage, m);
+      const DType travels = travelling_type(bucket.type, plan.training.wire_type);
+      parts.gradients += elements * static_cast<std::int64_t>(size_of(bucket.type));
+      if (travels == bucket.type || !is_reduced(plan, bucket)) continue;
+      parts.gradients += elements * static_cast<std::int64_t>(size_of(travels));
+    }
+    StageMemoryModel model(own, plan.training);
+    std::map<std::int64_t, T> known;  // by samples
+    for (std::size_t i = 0; i < teams.ranks.size(); ++i) {
+      const std::int64_t samples = teams.samples[i];
+      auto it = known.find(samples);
+      if (it == known.end()) it = known.emplace(samples, of(program, model.of(parts, samples))).first;
+      ranks[static_cast<std::size_t>(teams.members(i)[m])] = it->second;
+    }
+  }
+}
+
 /// Returns `of(program, stage memory)` of each rank; equal replicas are computed once.
 template <typename T, typename Of>
 Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
@@ -128,6 +164,13 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     const ProgramMemory program(plan.programs[s]);
+    if (stage.has_teams()) {
+      AGPCS_TRY(const TeamBody body,
+                team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], stages[s],
+                             plan.training.precision));
+      of_members<T>(plan, graph, static_cast<int>(s), body, program, of, ranks);
+      continue;
+    }
     const StageParts parts = parts_of_stage(plan, graph, static_cast<int>(s), stages[s]);
     const std::vector<std::int64_t> others =
         owned_by_others(plan, static_cast<int>(s), [&](const PlanBucket& bucket) {

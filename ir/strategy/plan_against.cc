@@ -3,9 +3,11 @@
 #include "ir/strategy/plan_against.h"
 
 #include "ir/base/units.h"
+#include "ir/plan/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/posted_within.h"
 #include "ir/strategy/stage_memory.h"
@@ -115,6 +117,19 @@ Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int
   return fail("the gradient of '{}' is in no bucket", unplaced.begin()->first);
 }
 
+/// Checks that members of teams can compute the model so.
+Status check_bodies(const Plan& plan, const Graph& graph,
+                    const std::vector<std::vector<OpId>>& ops) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].has_teams()) continue;
+    const PlanBody& said = plan.bodies[static_cast<std::size_t>(plan.stages[s].body)];
+    AGPCS_TRY(const TeamBody body, team_body_of(graph, said, ops[s], plan.training.precision));
+    const Status sound = verify_team_body(graph, body);
+    if (!sound.ok()) return fail("body {} of stage s{}: {}", said.name, s, sound.message());
+  }
+  return {};
+}
+
 /// Checks that buckets whose gradients ranks divide are in the order in which backward passes fill
 /// them: a pass waits for each before it fills the one after the next.
 Status check_order(const Plan& plan, const Graph& graph) {
@@ -211,34 +226,36 @@ std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t sample
     text += fmt::format("more micro-batches (now {}), a smaller batch (now {})", plan.micro_batches,
                         plan.training.batch);
   }
-  if (!stage.recompute) text += text.empty() ? "recomputation" : ", recomputation";
+  if (!stage.recompute && !stage.has_teams()) text += text.empty() ? "recomputation" : ", recomputation";
   return text + (text.empty() ? "" : ", ") + "more devices or more stages";
 }
 
 Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster,
                     const std::vector<std::vector<OpId>>& ops) {
   AGPCS_TRY(const std::vector<MemoryUse> ranks, peak_memory(plan, graph));
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   std::string text;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     std::optional<NeediestParts> most;
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const MemoryUse& use = ranks[static_cast<std::size_t>(stage.ranks[i])];
-      const std::int64_t memory =
-          cluster.kind_of(cluster.find_device(stage.devices[i])).memory_bytes;
+    for (const int rank : stage.all_ranks()) {
+      const MemoryUse& use = ranks[static_cast<std::size_t>(rank)];
+      const std::string& device = devices[static_cast<std::size_t>(rank)];
+      const std::int64_t samples = stage.samples[static_cast<std::size_t>(replica_of(stage, rank))];
+      const std::int64_t memory = cluster.kind_of(cluster.find_device(device)).memory_bytes;
       if (use.total() <= memory) continue;
-      if (!most) most = neediest_operator(plan, graph, ops[s]);
+      if (!most && !stage.has_teams()) most = neediest_operator(plan, graph, ops[s]);
       const std::string help =
-          most->bytes > memory
+          most && most->bytes > memory
               ? fmt::format(
                     "operator '{}' alone needs {} with one sample: a device with more memory{}",
                     graph.op(ops[s][most->index]).name, byte_figure(most->bytes),
                     or_less_state(use))
-              : remedy(plan, stage, stage.samples[i], use, memory);
+              : remedy(plan, stage, samples, use, memory);
       text += fmt::format(
           "{}{} (rank {}, stage {}) lacks {}: it has {} and needs {}\n  {}\n"
           "  hint: {}",
-          text.empty() ? "" : "\n", stage.devices[i], stage.ranks[i], stage.name,
+          text.empty() ? "" : "\n", device, rank, stage.name,
           byte_figure(use.total() - memory), byte_figure(memory), byte_figure(use.total()),
           parts_of(use), help);
     }
@@ -282,6 +299,7 @@ Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& 
   AGPCS_RETURN_IF_ERROR(check_edges(graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_cuts(plan, graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_buckets(plan, graph, stage_of));
+  AGPCS_RETURN_IF_ERROR(check_bodies(plan, graph, stages));
   AGPCS_RETURN_IF_ERROR(check_order(plan, graph));
   AGPCS_RETURN_IF_ERROR(check_gathers(plan, graph, stages));
   return check_memory(plan, graph, cluster, stages);

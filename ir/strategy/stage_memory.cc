@@ -9,6 +9,7 @@
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/weight_pass.h"
+#include "ir/team/member_graph.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -23,6 +24,23 @@ constexpr std::int64_t kFp32Bytes = 4;
 /// The most numbers of samples whose sizes are remembered.
 constexpr std::size_t kMostSizes = 64;
 
+/// Returns what holds the storage of a tensor. Forms of one tensor on a member of a team share it if
+/// no exchange makes the one of the other.
+TensorId shared_storage(const Graph& graph, TensorId id) {
+  for (;;) {
+    id = storage_of(graph, id);
+    const OpId producer = graph.tensor(id).producer;
+    if (producer == kNone || !is_exchange(graph.op(producer))) return id;
+    if (graph.op(producer).type != name_of(TeamExchange::kNothing)) return id;
+    id = graph.op(producer).inputs[0];
+  }
+}
+
+/// Returns whether the gradient of an exchange's output is that of its input.
+bool shares_gradient(const Op& exchange) {
+  return exchange.string_attribute(kGradientExchange, "") == name_of(TeamExchange::kNothing);
+}
+
 }  // namespace
 
 StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
@@ -31,7 +49,7 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
       tensors_(graph.tensors.size()),
       ops_(graph.ops.size() + 1) {
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
-    tensors_[at(id)].root = storage_of(graph, id);
+    tensors_[at(id)].root = shared_storage(graph, id);
   }
   optimizer_slots_ = variant_of(training.optimizer).state_tensors;
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
@@ -59,11 +77,15 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
 }
 
 TensorId StageMemoryModel::holder_of(TensorId id) const {
-  const TensorId root = tensors_[at(id)].root;
-  if (graph_.tensor(root).kind != TensorKind::kParameter) return root;
-  TensorId holder = id;
-  for (; id != root; id = graph_.op(graph_.tensor(id).producer).inputs[0]) holder = id;
-  return holder;
+  for (TensorId holder = id;; id = graph_.op(graph_.tensor(id).producer).inputs[0]) {
+    const Tensor& tensor = graph_.tensor(id);
+    if (tensor.kind == TensorKind::kParameter) return holder;
+    holder = id;
+    const bool exchanged = tensor.producer != kNone && is_exchange(graph_.op(tensor.producer));
+    const bool shared = exchanged ? shares_gradient(graph_.op(tensor.producer))
+                                  : tensors_[at(id)].root != id;
+    if (!shared) return holder;
+  }
 }
 
 /// Returns the first of the views of a parameter from which `op` makes one; kNone: it makes none.
@@ -116,6 +138,10 @@ StageMemoryModel::Sizes& StageMemoryModel::sizes_for(std::int64_t samples) {
 const StageMemoryModel::OpKept& StageMemoryModel::kept_by(OpId op) {
   OpKept& kept = sizes_->kept[at(op)];
   if (kept.known) return kept;
+  if (is_exchange(graph_.op(op))) {  // it keeps nothing
+    kept.known = true;
+    return kept;
+  }
   const Kept of_op = kept_for_backward(graph_, op, samples_, training_.precision);
   kept.known = true;
   kept.extra = of_op.extra_bytes;
@@ -177,7 +203,9 @@ void StageMemoryModel::count_cuts() {
     if (!root.sent) sent_.push_back(tensors_[at(crossing.tensor)].root);
     root.sent = true;
     memory_.sent += size;
-    if (crossing.gradient) memory_.gradients_received += size;
+    if (!crossing.gradient) continue;
+    memory_.gradients_received += size;
+    tensors_[at(holder_of(crossing.tensor))].gradient_comes = true;
   }
 }
 
@@ -334,7 +362,7 @@ std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
       return;
     }
     OfTensor& tensor = tensors_[at(to.holder)];
-    if (tensor.sent || tensor.has_gradient) return;
+    if (tensor.sent || tensor.gradient_comes || tensor.has_gradient) return;
     tensor.has_gradient = true;
     tensor.gradient = bytes(to.id);
     with_gradient_.push_back(to.holder);
@@ -413,6 +441,9 @@ void StageMemoryModel::forget() {
   for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
   for (const TensorId id : received_) tensors_[at(id)].received = false;
   for (const TensorId id : sent_) tensors_[at(id)].sent = false;
+  for (const StageParts::Crossing& crossing : parts_->sent) {
+    tensors_[at(holder_of(crossing.tensor))].gradient_comes = false;
+  }
   for (const TensorId id : with_gradient_) tensors_[at(id)].has_gradient = false;
   for (const OpId op : parts_->ops) {
     ops_[at(op)].extra = 0;

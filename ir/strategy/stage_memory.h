@@ -92,6 +92,7 @@ class StageMemoryModel {
     OpId first_product = kNone;
     bool seen = false, received = false, sent = false, has_gradient = false;
     bool gradient_put_off = false;  // its gradient stays for a weight pass
+    bool gradient_comes = false;    // from another stage, into a buffer of its own
   };
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.

@@ -3,6 +3,7 @@
 
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/teams.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,6 +32,7 @@ class StrategyVerifier {
     AGPCS_RETURN_IF_ERROR(check_groups());
     AGPCS_RETURN_IF_ERROR(check_in_flight());
     AGPCS_RETURN_IF_ERROR(check_assignment());
+    AGPCS_RETURN_IF_ERROR(check_teams(s_, graph_));
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
       AGPCS_RETURN_IF_ERROR(check_tensor(id));
     }
@@ -56,7 +58,7 @@ class StrategyVerifier {
         return fail("stage {} has {} devices and {} shares", i, spec.devices.size(),
                     spec.shares.size());
       }
-      for (const DeviceId device : spec.devices) {
+      for (const DeviceId device : all_devices(spec)) {
         if (device < 0 || device >= cluster_.device_count() || !used.insert(device).second) {
           return fail("stage {}: device {} does not exist or serves another stage", i, device);
         }
@@ -285,6 +287,25 @@ void set_group(StageSpec& spec, StageSpec group) {
   spec.devices = std::move(group.devices);
   spec.shares = std::move(group.shares);
   spec.odd = group.odd;
+  spec.body = group.body;
+  spec.further = std::move(group.further);
+}
+
+std::vector<DeviceId> all_devices(const StageSpec& spec) {
+  std::vector<DeviceId> devices = spec.devices;
+  for (const std::vector<DeviceId>& more : spec.further) {
+    devices.insert(devices.end(), more.begin(), more.end());
+  }
+  std::sort(devices.begin(), devices.end());
+  return devices;
+}
+
+std::vector<DeviceId> members_of(const StageSpec& spec, std::size_t replica) {
+  std::vector<DeviceId> members = {spec.devices[replica]};
+  if (!spec.has_teams()) return members;
+  const std::vector<DeviceId>& further = spec.further[replica];
+  members.insert(members.end(), further.begin(), further.end());
+  return members;
 }
 
 bool covers(const StageSpec& spec, std::int64_t batch, std::int64_t micro_batches) {
@@ -423,9 +444,15 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
       fmt::format_to(Out(text), " state={}", name_of(spec.state));
     }
     if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
+    if (spec.has_teams()) fmt::format_to(Out(text), " body={}", spec.body);
     text += ':';
     for (std::size_t d = 0; d < spec.devices.size(); ++d) {
-      fmt::format_to(Out(text), " {}={}", cluster.device_name(spec.devices[d]), spec.shares[d]);
+      const char* separator = " ";
+      for (const DeviceId device : members_of(spec, d)) {
+        fmt::format_to(Out(text), "{}{}", separator, cluster.device_name(device));
+        separator = "+";
+      }
+      fmt::format_to(Out(text), "={}", spec.shares[d]);
     }
     text += '\n';
     for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
@@ -447,6 +474,10 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     text += ':';
     for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;
     text += '\n';
+  }
+  for (std::size_t b = 0; b < strategy.bodies.size(); ++b) {  // bytes are those of one sample
+    fmt::format_to(Out(text), "body {}\n{}", b,
+                   print_team_body(graph, strategy.bodies[b], 1, Precision::kFp32));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
+#include "ir/team/body.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -35,11 +36,12 @@ struct Recomputation {
 /// All operators of the stage are recomputed at once.
 inline constexpr Recomputation kWholeStage = {1, 0};
 
-/// A stage's device group. Device i takes `shares[i]` samples of every micro-batch. Micro-batches
-/// are as equal as can be, larger ones first. Where they differ, shares are those of the larger
-/// ones and one device (`odd_replica`) takes a sample less of the smaller ones.
+/// A stage's device group: replicas, of which each is a device or a team of devices that divide
+/// operators. Replica i takes `shares[i]` samples of every micro-batch. Micro-batches are as equal
+/// as can be, larger ones first. Where they differ, shares are those of the larger ones and one
+/// replica (`odd_replica`) takes a sample less of the smaller ones.
 struct StageSpec {
-  std::vector<DeviceId> devices;     ///< ascending
+  std::vector<DeviceId> devices;     ///< of replicas, of teams their first members; ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
   Recomputation recompute = {};
   /// What the devices divide (ir/strategy/state_parts.h), except for parameters that other stages
@@ -49,8 +51,18 @@ struct StageSpec {
   /// With 1F1B, whose backward passes may be parted, the most micro-batches between their passes;
   /// none: `textbook_in_flight`.
   std::optional<std::int64_t> in_flight = std::nullopt;
+  /// Where replicas are teams: what members do, an index into Strategy::bodies, and the further
+  /// members of each replica in the body's order, parallel to `devices`. Else kNone, and empty.
+  int body = kNone;
+  std::vector<std::vector<DeviceId>> further = {};
+  bool has_teams() const { return body != kNone; }
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
+
+/// Returns all devices of a stage, members of teams included, ascending.
+std::vector<DeviceId> all_devices(const StageSpec& spec);
+/// Returns the members of a replica: its device, and where it is a team the further ones.
+std::vector<DeviceId> members_of(const StageSpec& spec, std::size_t replica);
 
 /// Returns which replica takes a sample less of smaller micro-batches: that of device `odd` if it
 /// has two samples or more, otherwise the first of those with most samples.
@@ -92,6 +104,7 @@ struct Strategy {
   Schedule schedule = Schedule::k1F1B;
   std::vector<Bucket> buckets;  ///< in all-reduce order; empty until gradients are grouped
   std::vector<PlanFlow> flows;  ///< the flows that buckets name; their own names do not matter
+  std::vector<TeamBody> bodies = {};  ///< of the stages that have teams, in their order
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
@@ -120,7 +133,8 @@ bool may_part_backward(const Strategy& strategy);
 /// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
 ///   of several stages has one, and no stage that divides its state;
-/// - parts of buckets are of stages that divide their state, and each element has one owner.
+/// - parts of buckets are of stages that divide their state, and each element has one owner;
+/// - teams are as ir/strategy/teams.h says.
 ///
 /// Why this is what 1F1B needs, with d[s] micro-batches in flight in stage s: forward k of s waits
 /// for backward k - d[s] of s, and for forward k of each stage from which s receives. Backward m of

@@ -54,25 +54,6 @@ bool fits(const TeamOp& op, const OpSplit& split, const std::vector<Division>& d
          std::ranges::all_of(op.bands, [&](std::int64_t band) { return division.divides(band); });
 }
 
-/// Returns the first operator, as an index in the body, that reads each form or one made of it; the
-/// number of operators for those that only leave.
-std::vector<int> first_uses(const TeamBody& body) {
-  const auto none = static_cast<int>(body.ops.size());
-  std::vector<int> first(body.forms.size(), none);
-  for (int i = none - 1; i >= 0; --i) {
-    for (const int form : body.ops[static_cast<std::size_t>(i)].inputs) {
-      if (form != kNone) first[static_cast<std::size_t>(form)] = i;
-    }
-  }
-  for (std::size_t form = first.size(); form-- > 0;) {
-    const int from = body.forms[form].from;
-    if (from == kNone) continue;
-    int& other = first[static_cast<std::size_t>(from)];
-    other = std::min(other, first[form]);
-  }
-  return first;
-}
-
 struct PlacedExchange {
   int before = 0, form = kNone;
 };
@@ -167,6 +148,23 @@ std::vector<std::int64_t> inside_bytes(const Graph& graph, OpId op, const OpSpli
     bytes.push_back(rows * 4 * (kind == Placement::Kind::kSum ? 2 : 1));  // in fp32
   }
   return bytes;
+}
+
+std::vector<int> first_uses(const TeamBody& body) {
+  const auto none = static_cast<int>(body.ops.size());
+  std::vector<int> first(body.forms.size(), none);
+  for (int i = none - 1; i >= 0; --i) {
+    for (const int form : body.ops[static_cast<std::size_t>(i)].inputs) {
+      if (form != kNone) first[static_cast<std::size_t>(form)] = i;
+    }
+  }
+  for (std::size_t form = first.size(); form-- > 0;) {
+    const int from = body.forms[form].from;
+    if (from == kNone) continue;
+    int& other = first[static_cast<std::size_t>(from)];
+    other = std::min(other, first[form]);
+  }
+  return first;
 }
 
 void order_steps(const Graph& graph, TeamBody& body) {

@@ -28,6 +28,7 @@ struct TeamOp {
   /// Whole: each member has a summand of the gradients, not a copy.
   bool own_gradient = false;
   std::vector<int> inputs = {}, outputs = {};  ///< forms, parallel to the operator's; kNone: absent
+  friend bool operator==(const TeamOp&, const TeamOp&) = default;
 };
 
 /// A tensor as operators of the body read it. A tensor has one form that it begins in, and others
@@ -37,6 +38,7 @@ struct TeamForm {
   TeamPlacement placement;
   /// The form that it is made of; kNone: its operator, or each member, has it so.
   int from = kNone;
+  friend bool operator==(const TeamForm&, const TeamForm&) = default;
 };
 
 /// A step of a body: a run of operators, or an exchange that makes a form (forward) or brings its
@@ -60,6 +62,7 @@ struct TeamBody {
   std::vector<TeamStep> step_end;  ///< exchanges of parameters' gradients, once a training step
 
   std::size_t members() const { return parts.size(); }
+  friend bool operator==(const TeamBody&, const TeamBody&) = default;
 };
 
 /// Returns whether a gradient flows to the tensor.
@@ -89,6 +92,10 @@ std::int64_t exchanged_bytes(const Tensor& tensor, std::int64_t samples, Precisi
 std::vector<std::int64_t> inside_bytes(const Graph& graph, OpId op, const OpSplit& split,
                                        std::int64_t samples);
 
+/// Returns the first operator, as an index in the body, that reads each form or one made of it; the
+/// number of operators for those that only leave.
+std::vector<int> first_uses(const TeamBody& body);
+
 /// Writes the steps of a body whose operators and forms are there. An exchange comes just before
 /// the first operator that needs it, and backward just after the last one that adds to the
 /// gradient, so that one pass is the other's mirror. Cost: O(operators + forms log forms).
@@ -97,7 +104,9 @@ void order_steps(const Graph& graph, TeamBody& body);
 /// Checks: every tensor that an operator reads lies as its split needs when it runs; what it leaves
 /// lies as its split says; every gradient is complete before it is used, and each summand counts
 /// once; each parameter is in parts, of which every element has one member, or a copy on all;
-/// what other stages read is a copy. Errors name the operator or tensor. Cost: O(body).
+/// what other stages read is a copy; and the body is the only one of its kind: no form and no
+/// division is there twice or for nothing, and steps are where `order_steps` puts them. Errors name
+/// the operator or tensor. Cost: O(body).
 Status verify_team_body(const Graph& graph, const TeamBody& body);
 
 /// Prints parts, divisions and every step, with the bytes of exchanges for `samples` samples.

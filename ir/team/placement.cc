@@ -99,27 +99,15 @@ std::string team_placement_text(const TeamPlacement& placement) {
                      placement.division);
 }
 
-std::string_view name_of(TeamExchange exchange) {
-  constexpr std::string_view kNames[] = {"nothing",         "take-part",  "keep-one",
-                                         "fill-with-zeros", "all-reduce", "all-gather",
-                                         "reduce-scatter",  "all-to-all"};
-  return kNames[static_cast<std::size_t>(exchange)];
+Lying lying_of(const TeamPlacement& placement) {
+  if (placement.kind == Kind::kPart) return Lying::kPart;
+  if (placement.kind == Kind::kSum) return Lying::kSum;
+  return placement.gradient_is_sum ? Lying::kCopySummed : Lying::kCopy;
 }
 
 TeamExchange exchange_between(const TeamPlacement& from, const TeamPlacement& to) {
-  const bool same_part = from.kind == Kind::kPart && to.kind == Kind::kPart &&
-                         from.axis == to.axis && from.bands == to.bands &&
-                         from.division == to.division;
-  if (same_part || (from.kind == to.kind && from.kind != Kind::kPart))
-    return TeamExchange::kNothing;
-  if (from.kind == Kind::kCopy) {
-    return to.kind == Kind::kPart ? TeamExchange::kTakePart : TeamExchange::kKeepOne;
-  }
-  if (from.kind == Kind::kSum) {
-    return to.kind == Kind::kCopy ? TeamExchange::kAllReduce : TeamExchange::kReduceScatter;
-  }
-  if (to.kind == Kind::kCopy) return TeamExchange::kAllGather;
-  return to.kind == Kind::kSum ? TeamExchange::kFillWithZeros : TeamExchange::kAllToAll;
+  const bool same = from.axis == to.axis && from.bands == to.bands && from.division == to.division;
+  return exchange_between(lying_of(from), lying_of(to), same);
 }
 
 TeamExchange gradient_exchange(const TeamPlacement& from, const TeamPlacement& to) {

@@ -5,6 +5,7 @@
 
 #include "ir/graph/graph.h"
 #include "ir/graph/split/split.h"
+#include "ir/plan/body.h"
 
 #include <agpcs/types.h>
 
@@ -62,20 +63,8 @@ TeamPlacement gradient_of(const TeamPlacement& placement);
 /// Prints "copy", "copy, gradient sum", "sum", "axis 1 as d0", "axis 2 in 512+64+64 as d1".
 std::string team_placement_text(const TeamPlacement& placement);
 
-/// What brings a tensor from one placement to another. The first four cost no message.
-enum class TeamExchange : std::uint8_t {
-  kNothing,
-  kTakePart,       ///< copy to part: each member takes its part
-  kKeepOne,        ///< copy to sum: the first member keeps it, the others have zeros
-  kFillWithZeros,  ///< part to sum: each member has its part, and zeros around it
-  kAllReduce,      ///< sum to copy
-  kAllGather,      ///< part to copy
-  kReduceScatter,  ///< sum to part
-  kAllToAll,       ///< part to another part
-};
-std::string_view name_of(TeamExchange exchange);
-inline bool is_collective(TeamExchange exchange) { return exchange >= TeamExchange::kAllReduce; }
-
+/// Returns what a plan calls it.
+Lying lying_of(const TeamPlacement& placement);
 /// Returns what makes `to` of `from`.
 TeamExchange exchange_between(const TeamPlacement& from, const TeamPlacement& to);
 /// Returns what makes the gradient of `from` of the gradient of `to`: the dual of the exchange

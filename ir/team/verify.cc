@@ -30,7 +30,8 @@ class BodyVerifier {
     }
     AGPCS_RETURN_IF_ERROR(check_beginnings());
     AGPCS_RETURN_IF_ERROR(walk_forward());
-    return walk_backward();
+    AGPCS_RETURN_IF_ERROR(walk_backward());
+    return check_spelling();
   }
 
  private:
@@ -138,6 +139,32 @@ class BodyVerifier {
       }
     }
     return {};
+  }
+
+  /// Two bodies that do the same are equal.
+  Status check_spelling() const {
+    for (std::size_t d = 0; d < body_.divisions.size(); ++d) {
+      const bool used = std::ranges::any_of(
+          body_.ops, [&](const TeamOp& op) { return op.division == static_cast<int>(d); });
+      const auto same = std::ranges::find(body_.divisions, body_.divisions[d]);
+      if (used && same - body_.divisions.begin() == static_cast<std::ptrdiff_t>(d)) continue;
+      return wrong(fmt::format("division {} is there twice, or divides nothing",
+                               division_text(body_.divisions[d])));
+    }
+    for (int id = 1; id < static_cast<int>(body_.forms.size()); ++id) {
+      for (int other = 0; other < id; ++other) {
+        if (form(other).tensor != form(id).tensor || form(other).placement != form(id).placement)
+          continue;
+        return wrong(fmt::format("'{}' has a form twice: {}", name_of_form(id),
+                                 team_placement_text(form(id).placement)));
+      }
+    }
+    TeamBody ordered = body_;
+    order_steps(graph_, ordered);
+    if (ordered == body_) return {};
+    return wrong(
+        "an exchange is not just before the first operator that needs it, or backward not just "
+        "after the last one that adds to its gradient");
   }
 
   bool is_made_here(TensorId id) const {

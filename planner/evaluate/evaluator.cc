@@ -6,6 +6,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
@@ -20,6 +21,12 @@
 #include <vector>
 
 namespace agpcs {
+
+namespace {
+
+constexpr const char* kMe = "the evaluator";
+
+}  // namespace
 
 class Evaluator::Impl {
  public:
@@ -53,17 +60,20 @@ class Evaluator::Impl {
   }
 
   std::int64_t lacking(const Strategy& strategy) {
+    need_no_teams(strategy, kMe);
     // What a replica owns depends on the buckets.
     divides(strategy) ? load_buckets(strategy) : load_memory(strategy);
     return replicas_.most_lacking();
   }
 
   std::int64_t divided_bytes(const Strategy& strategy, int stage) {
+    need_no_teams(strategy, kMe);
     load_memory(strategy);
     return replicas_.divided_of(stage).bytes();
   }
 
   Strategy grouped(Strategy strategy) {
+    need_no_teams(strategy, kMe);
     load_buckets(strategy);
     strategy.buckets = buckets_.of_strategy();
     return strategy;
@@ -71,6 +81,7 @@ class Evaluator::Impl {
 
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              const Recomputation& recompute) {
+    need_no_teams(strategy, kMe);
     load_memory(strategy);
     return replicas_.undivided_peak(stage, samples, recompute);
   }
@@ -78,6 +89,7 @@ class Evaluator::Impl {
  private:
   /// Returns the score without memory.
   Score score_of_step(const Strategy& strategy, double most) {
+    need_no_teams(strategy, kMe);
     Score score;
     score.step_seconds = run(
         strategy, [](int) { return true; }, most);

@@ -5,6 +5,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/collective_lines.h"
 #include "planner/evaluate/evaluator_stages.h"
 
@@ -32,6 +33,7 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
 }
 
 Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes) {
+  need_no_teams(strategy, "the grouping of gradients");
   AGPCS_CHECK(strategy.buckets.empty(), "strategy has {} buckets", strategy.buckets.size());
   StageTable table(problem);
   const PartitionInfo& partition = table.partition(strategy.stage_of, strategy.stages.size());

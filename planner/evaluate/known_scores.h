@@ -96,6 +96,7 @@ class KnownScores {
                            static_cast<std::uint64_t>(stage.recompute.kept) << 2 |
                            static_cast<std::uint64_t>(stage.state));
       hash = mix(hash, static_cast<std::uint64_t>(stage.in_flight.value_or(0)));
+      for (const std::vector<DeviceId>& further : stage.further) hash = mix(hash, hash_of(further));
     }
     for (const Bucket& bucket : strategy.buckets) {
       hash = mix(hash, static_cast<std::uint64_t>(bucket.algorithm));

@@ -5,6 +5,7 @@
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/strategy/segments.h"
 
 #include <fmt/format.h>
@@ -13,22 +14,34 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
 
+Result<std::vector<DeviceId>> devices_named(const std::vector<std::string>& names,
+                                            const Cluster& cluster) {
+  std::vector<DeviceId> devices;
+  for (const std::string& name : names) {
+    devices.push_back(cluster.find_device(name));
+    if (devices.back() != kNone) continue;
+    return invalid_input(
+        fmt::format("the plan's device '{}' is not in cluster '{}'", name, cluster.name));
+  }
+  return devices;
+}
+
 Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
   StageSpec spec;
-  for (const std::string& name : stage.devices) {
-    const DeviceId device = cluster.find_device(name);
-    if (device == kNone) {
-      return invalid_input(
-          fmt::format("the plan's device '{}' is not in cluster '{}'", name, cluster.name));
-    }
-    spec.devices.push_back(device);
+  AGPCS_TRY(spec.devices, devices_named(stage.devices, cluster));
+  for (const std::vector<std::string>& further : stage.further_devices) {
+    AGPCS_TRY(std::vector<DeviceId> devices, devices_named(further, cluster));
+    spec.further.push_back(std::move(devices));
   }
+  spec.body = stage.body;
   spec.shares = stage.samples;
   const auto odd = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
   const auto at = static_cast<std::size_t>(odd - stage.ranks.begin());
@@ -102,6 +115,11 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
+    if (spec.has_teams()) {
+      const PlanBody& said = plan.bodies[static_cast<std::size_t>(spec.body)];
+      AGPCS_TRY(TeamBody body, team_body_of(graph, said, stages[s], plan.training.precision));
+      strategy.bodies.push_back(std::move(body));
+    }
     AGPCS_TRY(spec.recompute, read_recomputation(plan.stages[s], graph, stages[s], segments));
     for (const PlanBucket& bucket : plan.buckets) {
       if (bucket.is_of(static_cast<int>(s))) spec.state = std::max(spec.state, bucket.state);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/all_values.h"
 #include "ir/base/named.h"
+#include "ir/plan/body.h"
 #include "ir/plan/lookup.h"
 #include "runtime/reduce/reducer_base.h"
 #include "runtime/replay/resolved_program.h"
@@ -149,6 +150,7 @@ std::optional<Coordination> coordination_named(std::string_view name) {
 }
 
 Result<GradientSet> gradients_of(const Plan& plan, int rank) {
+  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "a reducer"));
   GradientSet set;
   const int stage = plan.stage_of_rank(rank);
   for (const PlanBucket& bucket : plan.buckets) {

@@ -316,8 +316,14 @@ class StrategyBuilder {
         spec.state = dividing_level_named(share).value_or(StateLevel::kOptimizer);
         continue;
       }
-      spec.devices.push_back(cluster_.find_device(device));
+      const std::vector<std::string> members = split(device, '+');
+      spec.devices.push_back(cluster_.find_device(members.front()));
       spec.shares.push_back(std::stoll(share));
+      if (members.size() < 2) continue;
+      std::vector<DeviceId>& further = spec.further.emplace_back();
+      for (std::size_t m = 1; m < members.size(); ++m) {
+        further.push_back(cluster_.find_device(members[m]));
+      }
     }
     const int stage = static_cast<int>(strategy_.stages.size());
     for (auto word = colon + 1; word < words.end(); ++word) assign(*word, stage);
@@ -391,7 +397,8 @@ class StrategyBuilder {
 /// for each set of stages that share parameters:
 ///
 ///     micro-batches 4 gpipe                      or zero-bubble
-///     stage a/0=3 a/1=1 recompute : h..y         or with recompute=5/8 or state=optimizer
+///     stage a/0=3 a/1=1 recompute : h..y         or with recompute=5/8 or state=optimizer; teams
+///                                                (a/0+a/1=3) need a body besides
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
 ///     bucket 0 flow:star v

@@ -19,10 +19,11 @@ namespace agpcs::testing {
 struct TransformerSize {
   int layers = 2;
   std::int64_t sequence = 6, hidden = 32, heads = 8, kv_heads = 8, inner = 64, vocabulary = 40;
+  bool tied = true;  ///< the embedding is the last product's weight, too
 };
 
 inline Graph derived(const std::string& text) {
-  Result<Graph> graph = derive_backward(graph_of(text));
+  Result<Graph> graph = derive_backward(agpcs::graph_of(text));
   AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
   return *std::move(graph);
 }
@@ -93,9 +94,12 @@ class TransformerText {
     line("embed: embedded = Gather-13(wte, tokens) -> {}", hidden_type());
   }
 
-  /// The embedding is the last product's weight, too.
   void end() {
-    line("tie: head = Transpose-13(wte) perm=[1,0] -> fp32[{},{}]", s_.hidden, s_.vocabulary);
+    if (s_.tied) {
+      line("tie: head = Transpose-13(wte) perm=[1,0] -> fp32[{},{}]", s_.hidden, s_.vocabulary);
+    } else {
+      leaf("parameter", "head", {s_.hidden, s_.vocabulary});
+    }
     line("score: logits = MatMul-13(last, head) -> {}", type(s_.vocabulary));
     line("constant rows int64[2] [-1,{}]", s_.vocabulary);
     line("constant flat int64[1] [-1]");

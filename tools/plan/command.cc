@@ -4,6 +4,7 @@
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
+#include "ir/plan/body.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
@@ -84,6 +85,13 @@ struct Arguments {
   TeamOptions team;
 };
 
+/// Reads a plan for a command that knows no teams.
+Result<Plan> read_plan_for(std::string_view command, const std::string& path) {
+  AGPCS_TRY(Plan plan, read_plan(path));
+  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, fmt::format("agpcs-plan {}", command)));
+  return plan;
+}
+
 /// Model and cluster of a plan, after it has been verified against them.
 struct Checked {
   TrainingModel model;
@@ -105,16 +113,18 @@ Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console con
 std::string fit_text(const Plan& plan, const Checked& checked, const std::vector<MemoryUse>& use) {
   std::string text;
   double fullest = -1;
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    for (const int rank : stage.all_ranks()) {
+      const std::string& device = devices[static_cast<std::size_t>(rank)];
       const std::int64_t has =
-          checked.cluster.kind_of(checked.cluster.find_device(stage.devices[i])).memory_bytes;
-      const std::int64_t needs = use[static_cast<std::size_t>(stage.ranks[i])].total();
+          checked.cluster.kind_of(checked.cluster.find_device(device)).memory_bytes;
+      const std::int64_t needs = use[static_cast<std::size_t>(rank)].total();
       const double part = static_cast<double>(needs) / static_cast<double>(has);
       if (part <= fullest) continue;
       fullest = part;
-      text = fmt::format("; memory fits, fullest is {} with {} of {}", stage.devices[i],
-                         byte_figure(needs), byte_figure(has));
+      text = fmt::format("; memory fits, fullest is {} with {} of {}", device, byte_figure(needs),
+                         byte_figure(has));
     }
   }
   return text;
@@ -139,13 +149,13 @@ Status check(const Arguments& a, Console console) {
 }
 
 Status show(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("show", a.plan));
   console.out << show_plan(plan);
   return {};
 }
 
 Status json(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("json", a.plan));
   if (a.model.empty()) {
     console.out << plan_json(plan);
     return {};
@@ -163,15 +173,15 @@ Status json(const Arguments& a, Console console) {
 }
 
 Result<PlanDiff> diff(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan before, read_plan(a.plan));
-  AGPCS_TRY(const Plan after, read_plan(a.other));
+  AGPCS_TRY(const Plan before, read_plan_for("diff", a.plan));
+  AGPCS_TRY(const Plan after, read_plan_for("diff", a.other));
   PlanDiff result = diff_plans(before, after);
   console.out << result.text;
   return result;
 }
 
 Status trace(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(Plan plan, read_plan_for("trace", a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -186,14 +196,14 @@ Status trace(const Arguments& a, Console console) {
 
 /// Reads and simulates the plan in `path`, which must be for the same model and cluster.
 Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
-  AGPCS_TRY(Plan plan, read_plan(path));
+  AGPCS_TRY(Plan plan, read_plan_for("report", path));
   const Status fits = verify_plan_against(plan, checked.model.graph, checked.cluster);
   if (!fits.ok()) return Status(fits.code(), fmt::format("{}: {}", path, fits.message()));
   return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
 }
 
 Status report(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(Plan plan, read_plan_for("report", a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -225,12 +235,12 @@ Status upgrade(const Arguments& a, Console console) {
 }
 
 Status export_plan(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("export", a.plan));
   return export_plan(a.exports, plan, console);
 }
 
 Status explain(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("explain", a.plan));
   AGPCS_TRY(Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(
       const std::unique_ptr<const Problem> problem,
@@ -246,7 +256,7 @@ Status explain(const Arguments& a, Console console) {
 }
 
 Status drift(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("drift", a.plan));
   AGPCS_TRY(const std::string text, read_input(a.other, {"trace"}));
   AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
   console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));

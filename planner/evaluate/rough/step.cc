@@ -5,6 +5,7 @@
 #include "ir/base/at.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/teams.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
@@ -121,6 +122,7 @@ RoughModel::RoughModel(const Problem& problem)
 }
 
 RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTimer*>& timers) {
+  need_no_teams(strategy, "the rough step");
   const std::size_t stages = strategy.stages.size();
   const bool gpipe = strategy.schedule == Schedule::kGPipe;
   const auto micro_batches = static_cast<double>(strategy.micro_batches);

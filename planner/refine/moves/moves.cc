@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/teams.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
@@ -181,6 +182,7 @@ void forget_parts_of_others(const Strategy& before, Strategy& changed) {
 
 std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Strategy& grouped,
                                              const StrategyMove& move) {
+  need_no_teams(strategy, "the search");
   timers_.forget_if_many();
   const Strategy& from = changes_buckets(move) ? grouped : strategy;
   Changed changed = std::visit([&](const auto& one) { return result_of(from, one); }, move);

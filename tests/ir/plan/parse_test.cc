@@ -248,8 +248,8 @@ TEST(PlanText, AMisspelledKeyGetsTheRightOne) {
       "m.plan:8:34: error: unknown key 'smaples' in 'stage'\n"
       "    stage s0 ranks=0-1 devices=a/0-1 smaples=3,1 recompute=no operators=3\n"
       "                                     ^~~~~~~~~~~\n"
-      "  hint: did you mean 'samples'? keys: ranks, devices, samples, odd, recompute, segments, "
-      "operators");
+      "  hint: did you mean 'samples'? keys: ranks, devices, samples, odd, body, recompute, "
+      "segments, operators");
 }
 
 TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
@@ -257,8 +257,8 @@ TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
             "m.plan:8:20: error: key 'devices' is missing before 'samples'\n"
             "    stage s0 ranks=0-1 samples=3,1 recompute=no operators=3\n"
             "                       ^~~~~~~~~~~\n"
-            "  hint: keys come in this order: ranks, devices, samples, odd, recompute, segments, "
-            "operators");
+            "  hint: keys come in this order: ranks, devices, samples, odd, body, recompute, "
+            "segments, operators");
   EXPECT_EQ(message_with(" interrupted=no", ""),
             "m.plan:2:67: error: 'made-by' line ends where 'interrupted=' is expected\n"
             "    made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none evaluations=0\n"
@@ -286,7 +286,8 @@ TEST(PlanText, AMisspelledSectionGetsTheRightOne) {
             "m.plan:18:1: error: unknown line 'buckte'\n"
             "    buckte b1 stage=s0 algorithm=ring type=fp32 gradients=2 elements=144\n"
             "    ^~~~~~\n"
-            "  hint: did you mean 'bucket'? sections: stage, cut, flow, bucket, program, expect");
+            "  hint: did you mean 'bucket'? sections: stage, body, cut, flow, bucket, program, "
+            "expect");
 }
 
 TEST(PlanText, SeveralMistakesAreReportedTogether) {

@@ -115,4 +115,35 @@ inline Plan plan_with_idle_rank() {
   return plan;
 }
 
+/// The small plan with two teams of two ranks in stage s0, which divide 5 : 3 what makes h.
+inline Plan plan_with_teams() {
+  Plan plan = *parse_plan(kPlanText, "m.plan");
+  PlanStage& teams = plan.stages[0];
+  teams.ranks = {0, 1};
+  teams.devices = {"a/0", "a/1"};
+  teams.further_ranks = {{2}, {3}};
+  teams.further_devices = {{"b/1"}, {"b/2"}};
+  teams.body = 0;
+  plan.stages[1].ranks = {4};
+  PlanBody body;
+  body.name = "t0";
+  body.parts = {50, 30};
+  body.divisions = {{{5, 3}}};
+  body.operators = {
+      {"fc1", "columns", 0}, {"relu", "axis 1", 0}, {"odd name", "", -1, {}, false}};
+  const BodyForm part{Lying::kPart, 1, 0};
+  body.tensors = {{"fc1.weight", true, DType::kFp32, {{8, 0}, {16, 0}}, true, {part}},
+                  {"fc1.bias", true, DType::kFp32, {{16, 0}}, true, {{Lying::kPart, 0, 0}}},
+                  {"h", false, DType::kFp32, {{0, 1}, {16, 0}}, true, {part, {Lying::kCopy}}}};
+  body.tensors[2].forms[1].from = 0;
+  body.forward = {{0, 1}, {0, -1, 2, 1}, {2, 2}};
+  body.backward = {{2, 2}, {0, -1, 2, 1}, {0, 1}};
+  plan.bodies = {body};
+  plan.expect.clear();
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+  return plan;
+}
+
 }  // namespace agpcs::testing

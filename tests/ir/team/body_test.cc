@@ -184,7 +184,6 @@ TEST(TeamBody, GradientsCountOnce) {
 TEST(TeamBody, LossLeavesAsACopy) {
   const Graph graph = two_products();
   TeamBody body = body_of(graph);
-  body.forms[7] = {graph.find_tensor("y"), {Kind::kSum}, 6};  // what nobody reads
   body.ops[3] = {3, split_named(graph, 3, "sum"), kNone, {}, false, {6, 10}, {8}};
   body.ops[4] = {4, split_named(graph, 4, "sum"), kNone, {}, false, {8}, {9}};
   body.forms[8].placement = body.forms[9].placement = {Kind::kSum};

@@ -45,6 +45,10 @@ std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every
 /// takes one less of the smaller ones (`Plan::smaller_from`). The last stage may have no operators:
 /// its ranks are idle. Idle ranks take no samples, and their program is `report` alone. They exist
 /// because processes cannot leave a running job, which may later move to a plan that uses them.
+///
+/// A replica may be a team: several ranks that compute the same samples and divide the operators as
+/// a `PlanBody` says. Then `ranks` and `devices` are those of the teams' first members. All members
+/// run the stage's program, in which `forward` and `backward` play the body.
 struct PlanStage {
   std::string name;                   ///< "s0", "s1", ... in pipeline order
   std::vector<int> ranks;             ///< ascending
@@ -64,11 +68,101 @@ struct PlanStage {
     std::int64_t count = 0;
   };
   std::vector<Run> operators;
+  int body = -1;  ///< what members of teams do, an index into Plan::bodies; -1: no teams
+  /// With teams: the further members of each replica, in the body's order, parallel to `ranks`.
+  std::vector<std::vector<int>> further_ranks = {};
+  std::vector<std::vector<std::string>> further_devices = {};
   bool idle() const { return operators.empty(); }
+  bool has_teams() const { return body >= 0; }
+  std::vector<int> members(std::size_t replica) const;  ///< the ranks of a replica
+  std::vector<int> all_ranks() const;                   ///< of all replicas, ascending
   /// Returns the samples that replica `replica` takes of a micro-batch, larger or smaller.
   std::int64_t samples_of(std::size_t replica, bool smaller) const {
     return samples[replica] - (smaller && ranks[replica] == odd ? 1 : 0);
   }
+};
+
+/// A division of something among the members of a team: of so many pieces that are all alike,
+/// member m has the next `pieces[m]`, one at least. In lowest terms.
+struct BodyDivision {
+  std::vector<std::int64_t> pieces;
+  std::int64_t of() const;  ///< the sum
+  friend bool operator==(const BodyDivision& a, const BodyDivision& b) {
+    return a.pieces == b.pieces;
+  }
+};
+
+/// How a tensor and its gradient lie on the members of a team.
+enum class Lying : std::uint8_t {
+  kCopy,        ///< "copy": each member has all of the tensor, and all of its gradient
+  kCopySummed,  ///< "copy/sum": each has all of the tensor, and a summand of its gradient
+  kSum,         ///< "sum": each has a summand of the tensor, and all of its gradient
+  kPart,        ///< "part": each has a part along one axis, and the same part of its gradient
+};
+
+/// A form of a tensor: a way in which operators of a body make or read it. Forms are made of one
+/// another, which is an exchange among the members, or nothing.
+struct BodyForm {
+  Lying lying = Lying::kCopy;
+  int axis = 0;       ///< kPart
+  int division = -1;  ///< kPart: index into PlanBody::divisions
+  /// kPart: extents of bands, one behind another, of each of which every member has its part. Empty:
+  /// the whole axis is one.
+  std::vector<std::int64_t> bands = {};
+  int from = -1;  ///< the form of the tensor that it is made of; -1: it begins so
+  bool is_same(const BodyForm& other) const;  ///< lies in the same way, whatever it is made of
+};
+
+/// An extent: `fixed + per_sample x samples`.
+struct BodyExtent {
+  std::int64_t fixed = 0, per_sample = 0;
+};
+
+/// A tensor that a body lists: a parameter that is trained, or one that has several forms. All
+/// others lie as their operators make or read them.
+struct BodyTensor {
+  std::string name;
+  bool parameter = false;
+  DType type = DType::kFp32;
+  std::vector<BodyExtent> shape;
+  bool gradient = true;
+  std::vector<BodyForm> forms;  ///< at least one, all different, before those that are made of them
+};
+
+/// How the members of a team compute an operator.
+struct BodyOperator {
+  std::string name;
+  /// One of the operator's splits (docs/reference/splits.md), "sum:2" if it is the second of its
+  /// name; "": each member computes all.
+  std::string split = {};
+  int division = -1;  ///< -1: nothing is divided (it is whole, or only sums are passed on)
+  std::vector<std::int64_t> bands = {};  ///< the split's units in bands; empty: one band
+  bool gradient_sum = false;  ///< of one that is whole: each member has a summand of its gradients
+};
+
+/// A step of a body: a run of operators, or the exchange that belongs to a form of a tensor. Forward
+/// it makes the form; backward it brings the form's gradient to the one that it was made of.
+struct BodyStep {
+  int first = 0, last = -1;  ///< both of the run; backward passes go from last to first
+  int tensor = -1, form = -1;
+  bool is_exchange() const { return tensor >= 0; }
+};
+
+/// What the members of the teams of a stage do in one forward and one backward pass of a
+/// micro-batch. All members go through the steps in their order, so that their exchanges are in one
+/// order, too. What comes from other stages is a copy on every member, what goes there leaves as
+/// one, and so do gradients. Parameters are copies or parts, and so are their gradients and what the
+/// optimizer keeps for them. After the last backward pass of a step, and before a bucket has its
+/// last gradient, `step_end` sums gradients of parameters of which members have summands.
+struct PlanBody {
+  std::string name;                 ///< "t0", ...
+  std::vector<std::int64_t> parts;  ///< of each member, as they were asked for
+  std::vector<BodyDivision> divisions;
+  std::vector<BodyOperator> operators;  ///< those of the stage, in the model's order
+  std::vector<BodyTensor> tensors;      ///< in the model's order
+  std::vector<BodyStep> forward, backward;
+  std::vector<BodyStep> step_end;
+  std::size_t members() const { return parts.size(); }
 };
 
 /// A tensor that crosses from one stage to another.
@@ -309,6 +403,7 @@ struct Plan {
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<PlanStage> stages;
+  std::vector<PlanBody> bodies;  ///< of the stages that have teams, in their order
   std::vector<Cut> cuts;
   std::vector<PlanFlow> flows;  ///< the flows that buckets name
   std::vector<PlanBucket> buckets;
@@ -352,7 +447,12 @@ struct Transfer {
 /// pair of replicas whose sample ranges overlap. For a tensor that is not batched, consumer replica
 /// j takes it from producer replica j mod producers and returns a gradient to it; the producer sums
 /// these gradients.
-std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch);
+///
+/// Where a replica is a team, each member of the replica that gets something gets it from one member
+/// of the one that has it: member j from member j mod members. So activations and gradients of a cut
+/// between stages of unlike teams take other ways; `gradients` asks for those of gradients.
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch,
+                                bool gradients = false);
 
 /// Returns the elements of `bucket` that `rank` owns, which is one of the bucket's ranks: all of
 /// them if the bucket is not sharded.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies and plans whose stages have teams.
+#pragma once
+
+#include "codegen/lower.h"
+#include "planner/team/choose.h"
+#include "tests/support/builders.h"
+#include "tests/support/team_models.h"
+
+#include <agpcs/plan.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// Gives each stage of `strategy` that has further members the body that is best for such parts, of
+/// one such stage after the other, on links of `link` bytes per second.
+inline void add_bodies(Strategy& strategy, const Graph& graph,
+                       const std::vector<std::vector<std::int64_t>>& parts, double link = 3e11) {
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    if (strategy.stages[s].further.empty()) continue;
+    TeamProblem problem{graph, {}, parts[strategy.bodies.size()], 2, 2, Precision::kFp32, {}};
+    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+      if (strategy.stage_of[static_cast<std::size_t>(op)] == static_cast<int>(s)) {
+        problem.ops.push_back(op);
+      }
+    }
+    const std::size_t members = problem.parts.size();
+    const TeamSpeeds speeds = {std::vector<double>(members, 1e12),
+                               std::vector<double>(members, 2e12), link, 1e-9};
+    problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
+    Result<TeamChoice> choice = choose_team_body(problem);
+    AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+    strategy.stages[s].body = static_cast<int>(strategy.bodies.size());
+    strategy.bodies.push_back(std::move(choice->body));
+  }
+}
+
+/// A GPT of two layers, whose last product has a weight of its own.
+inline Graph small_gpt() { return gpt_graph({2, 4, 32, 8, 8, 64, 40, false}); }
+
+inline Cluster eight_devices() {
+  return cluster_of(
+      "kind fast memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "kind slow memory=8e9 bandwidth=300e9 fp32=5e12\nhost a fast 4\nhost b slow 4\n");
+}
+
+/// The first stage is one team, of a fast and a slow device; the second has two teams of two.
+inline constexpr const char* kTwoTeamStages =
+    "micro-batches 2\nstage a/0+b/0=4 : embed..h0_x2\nstage a/1+a/2=3 b/1+b/2=1 : *\n";
+
+/// A plan of a strategy that verifies, with placeholder expectations.
+inline Plan team_plan_of(const Graph& graph, const Cluster& cluster, const Strategy& strategy,
+                         std::int64_t batch) {
+  const Status valid = verify_strategy(strategy, graph, cluster, batch);
+  AGPCS_CHECK(valid.ok(), "{}", valid.message());
+  Result<Plan> plan = lower(graph, cluster, training_of(graph, batch), strategy,
+                            {.version = "0.1.0", .seed = 7, .seeder = "test", .refiner = "none"});
+  AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
+  for (const std::string& name : expectation_names(*plan)) {
+    plan->expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+  return *std::move(plan);
+}
+
+struct TeamCase {
+  Graph graph = small_gpt();
+  Cluster cluster = eight_devices();
+  Strategy strategy;
+  Plan plan;
+  explicit TeamCase(const std::string& text = kTwoTeamStages,
+                    const std::vector<std::vector<std::int64_t>>& parts = {{5, 3}, {1, 1}}) {
+    strategy = strategy_of(text, graph, cluster);
+    add_bodies(strategy, graph, parts);
+    plan = team_plan_of(graph, cluster, strategy, 8);
+  }
+};
+
+}  // namespace agpcs::testing
