@@ -21,13 +21,6 @@
 namespace agpcs {
 namespace {
 
-int batch_axis_of(const Shape& shape) {
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis].per_sample != 0) return static_cast<int>(axis);
-  }
-  return kNone;
-}
-
 std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) {
   std::set<std::string> types;
   std::string first;
@@ -62,6 +55,18 @@ const char* obstacle_of(const Op& op, const Tensors& host) {
 }
 
 }  // namespace
+
+int batch_axis_of(const Shape& shape) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis].per_sample != 0) return static_cast<int>(axis);
+  }
+  return kNone;
+}
+
+Status check_kernels(const Graph& graph, const std::vector<OpId>& ops) {
+  std::string unknown = unknown_operators(graph, ops);
+  return unknown.empty() ? Status() : invalid_input(std::move(unknown));
+}
 
 std::string describe_obstacle(const Op& op, const char* why) {
   return fmt::format("node '{}' ({}): {}", op.name, op.type, why);
@@ -117,9 +122,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
                                      std::int64_t samples, const std::vector<TensorId>& keep,
                                      at::Device device,
                                      const std::vector<std::size_t>& segment_ends) {
-  if (std::string unknown = unknown_operators(graph, ops); !unknown.empty()) {
-    return invalid_input(std::move(unknown));
-  }
+  AGPCS_RETURN_IF_ERROR(check_kernels(graph, ops));
   StageCode code;
   code.graph_ = &graph;
   code.samples_ = samples;

@@ -105,6 +105,12 @@ class StageCode {
 /// are missing or do not fit its shape.
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
 
+/// Returns the first axis that grows with the batch; kNone: there is none.
+int batch_axis_of(const Shape& shape);
+
+/// Returns the error that no kernel runs some of `ops`; it names all of them.
+Status check_kernels(const Graph& graph, const std::vector<OpId>& ops);
+
 /// Returns "node 'drop' (Dropout): why".
 std::string describe_obstacle(const Op& op, const char* why);
 
