@@ -65,7 +65,7 @@ agpcs_room(runtime/nccl ir/base ir/plan runtime runtime/support)
 agpcs_room(runtime/replay ir/base ir/plan runtime runtime/support)
 agpcs_room(runtime/job ir/base ir/plan runtime runtime/support runtime/replay)
 agpcs_room(runtime/reduce ir/base ir/plan runtime runtime/support runtime/replay)
-agpcs_room(runtime/torch ir/base ir/plan ir/graph ir/strategy runtime runtime/support)
+agpcs_room(runtime/torch ir/base ir/plan ir/graph ir/team ir/strategy runtime runtime/support)
 
 agpcs_room(tools/common ir/* frontend/* cost_model/* planner/refine)
 agpcs_room(tools/compile ir/* frontend/* cost_model/* planner planner/* tools/common)

@@ -16,6 +16,7 @@
 #include "runtime/torch/put_off.h"
 #include "runtime/torch/segments.h"
 #include "runtime/torch/stage.h"
+#include "runtime/torch/team/team_stage.h"
 #include "runtime/torch/threads.h"
 
 #include <ATen/core/grad_mode.h>
@@ -139,11 +140,18 @@ class StageExecutor final : public TorchExecutor {
 
   Status prepare_stage(const Plan& plan, int rank);
   Status find_stage(int rank);
+  Status prepare_code(const std::vector<OpId>& ops);
+  Status prepare_team(const std::vector<OpId>& ops);
+  Status check_plan_of_team() const;
   Result<StageCode> compile(const std::vector<OpId>& ops, std::int64_t samples);
   Status choose_device();
   void note_precision();
   Status allocate_weights();
   Status check_inputs() const;
+  /// Returns the tensors that the stage reads and does not make, except constants.
+  const std::vector<TensorId>& inputs() const { return team_ ? team_->inputs() : code_.inputs(); }
+  void compute(int micro_batch, Values& values);
+  void end_team_step(GradientListener& listener);
   StageCode::Run run_of(int micro_batch);
   /// Returns the gradients that begin a backward pass: of the loss, and of what the stage has sent.
   Values first_gradients(int micro_batch) const;
@@ -167,6 +175,7 @@ class StageExecutor final : public TorchExecutor {
   std::string notes_;
   // For the samples of this rank's share of larger and, if it differs, of smaller micro-batches.
   StageCode code_, smaller_code_;
+  std::unique_ptr<TeamStage> team_;  // in place of the code; nullptr: this rank computes alone
   StageParameters parameters_;
   ParameterUses uses_;
   CutBuffers cuts_;
@@ -202,11 +211,8 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   if (graph_.loss != kNone) {
     has_loss_ = std::binary_search(ops.begin(), ops.end(), graph_.tensor(graph_.loss).producer);
   }
-  AGPCS_TRY(code_, compile(ops, feed_.larger().samples));
-  if (feed_.smaller().samples != feed_.larger().samples) {
-    AGPCS_TRY(smaller_code_, compile(ops, feed_.smaller().samples));
-  }
-  AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, code_.inputs(), device_));
+  AGPCS_RETURN_IF_ERROR(options_.team.body == nullptr ? prepare_code(ops) : prepare_team(ops));
+  AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, inputs(), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
@@ -228,6 +234,39 @@ Status StageExecutor::find_stage(int rank) {
   stage_ = plan_.stage_of_rank(rank);
   if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
   feed_.find_shares(graph_, plan_, stage_, rank, options_);
+  return {};
+}
+
+Status StageExecutor::prepare_code(const std::vector<OpId>& ops) {
+  AGPCS_TRY(code_, compile(ops, feed_.larger().samples));
+  if (feed_.smaller().samples != feed_.larger().samples) {
+    AGPCS_TRY(smaller_code_, compile(ops, feed_.smaller().samples));
+  }
+  return {};
+}
+
+Status StageExecutor::prepare_team(const std::vector<OpId>& ops) {
+  AGPCS_RETURN_IF_ERROR(check_plan_of_team());
+  AGPCS_TRY(team_, TeamStage::make(graph_, options_.team, ops, device_));
+  for (const StageFeed::Share* share : {&feed_.larger(), &feed_.smaller()}) {
+    AGPCS_RETURN_IF_ERROR(team_->prepare(share->samples));
+  }
+  return {};
+}
+
+/// Refuses what a team does not do yet.
+Status StageExecutor::check_plan_of_team() const {
+  const auto refused = [&](std::string_view what) {
+    const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("stage {}: a team does not {}", stage, what));
+  };
+  if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) return refused("recompute");
+  if (plan_.parts_backward()) return refused("part its backward passes");
+  if (options_.evaluation) return refused("evaluate");
+  for (const PlanBucket& bucket : plan_.buckets) {
+    if (bucket.is_of(stage_) && bucket.is_sharded()) return refused("divide state among replicas");
+  }
   return {};
 }
 
@@ -258,7 +297,7 @@ void StageExecutor::note_precision() {
 
 Status StageExecutor::check_inputs() const {
   const std::vector<TensorId> received = cuts_.incoming();
-  for (TensorId id : code_.inputs()) {
+  for (TensorId id : inputs()) {
     const Tensor& tensor = graph_.tensor(id);
     const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
     if (tensor.kind == TensorKind::kActivation &&
@@ -271,12 +310,12 @@ Status StageExecutor::check_inputs() const {
 }
 
 Status StageExecutor::allocate_weights() {
-  for (TensorId id : code_.inputs()) {
+  for (TensorId id : inputs()) {
     const TensorKind kind = graph_.tensor(id).kind;
     if (kind == TensorKind::kParameter || kind == TensorKind::kState) weights_.push_back(id);
   }
   AGPCS_RETURN_IF_ERROR(
-      parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_));
+      parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_, team_.get()));
   for (const StageCode::Segment& segment : code_.segments()) {
     parameters_.expect_gradients(segment.inputs);
   }
@@ -300,6 +339,7 @@ Status StageExecutor::begin_step(std::int64_t step) {
     parameters_.clear_gradients();
     cuts_.begin_step();
     for (SegmentPasses& passes : passes_) passes = {};
+    if (team_) team_->begin_step(passes_.size());
     for (PutOffProducts& products : put_off_) products = {};
     return {};
   });
@@ -385,13 +425,9 @@ Status StageExecutor::forward(int micro_batch) {
     if (!recording_) AGPCS_RETURN_IF_ERROR(feed_.count_labels(step_));
     AGPCS_RETURN_IF_ERROR(feed_.load(micro_batch, step_, batch_, values));
     cuts_.put_received(micro_batch, values);
-    StageCode::Run run = run_of(micro_batch);
-    run.new_state = [this](TensorId id, const at::Tensor& value) {
-      parameters_.set_state(id, value);
-    };
-    passes_[static_cast<std::size_t>(micro_batch)].forward(graph_, code_of(micro_batch), values,
-                                                           run);
-    if (has_loss_) {
+    compute(micro_batch, values);
+    // The loss of a team is its first member's.
+    if (has_loss_ && options_.team.member == 0) {
       loss_->add(values.at(graph_.loss).detach().sum() * feed_.weight_of(micro_batch));
     }
     cuts_.keep_sent(micro_batch, values);
@@ -401,19 +437,44 @@ Status StageExecutor::forward(int micro_batch) {
   });
 }
 
+void StageExecutor::compute(int micro_batch, Values& values) {
+  const auto pass = static_cast<std::size_t>(micro_batch);
+  StageCode::Run run = run_of(micro_batch);
+  run.new_state = [this](TensorId id, const at::Tensor& value) {
+    parameters_.set_state(id, value);
+  };
+  if (team_) {
+    team_->forward(pass, feed_.share_of(micro_batch).samples, values, run);
+  } else {
+    passes_[pass].forward(graph_, code_of(micro_batch), values, run);
+  }
+}
+
 Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
   return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
     const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
     if (clock_) clock_->start();
-    Values gradients = first_gradients(micro_batch);
-    parameters_.begin_backward(last, listener);
-    passes_[static_cast<std::size_t>(micro_batch)].backward(
-        std::move(gradients), parameters_.values(), run_of(micro_batch));
+    const auto pass = static_cast<std::size_t>(micro_batch);
+    parameters_.begin_backward(last && !team_, listener);
+    if (team_) {
+      team_->backward(pass, first_gradients(micro_batch));
+    } else {
+      passes_[pass].backward(first_gradients(micro_batch), parameters_.values(),
+                             run_of(micro_batch));
+    }
     parameters_.end_backward();
+    if (team_ && last) end_team_step(listener);
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
     return {};
   });
+}
+
+/// No gradient is complete before the members have exchanged those of copies.
+void StageExecutor::end_team_step(GradientListener& listener) {
+  team_->step_end(parameters_.values());
+  parameters_.begin_backward(true, listener);
+  parameters_.end_backward();
 }
 
 Status StageExecutor::backward_input(int micro_batch) {
@@ -462,7 +523,7 @@ Status StageExecutor::update() {
 }
 
 std::string StageExecutor::recording_obstacle() const {
-  std::string why = code_.recording_obstacle();
+  std::string why = team_ ? "its team exchanges within passes" : code_.recording_obstacle();
   if (why.empty() && asked_device_ != kNone) {
     why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
   }
@@ -534,6 +595,9 @@ Status StageExecutor::widen_bucket(int bucket) {
 
 Status StageExecutor::observe(OperatorObserver* observer) {
   return guarded("timing operators", [&]() -> Status {
+    if (observer != nullptr && team_) {
+      return {StatusCode::kUnavailable, "operators of a team are not timed"};
+    }
     if (observer != nullptr && !put_off_.empty()) {
       return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
     }

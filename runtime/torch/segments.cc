@@ -2,11 +2,11 @@
 #include "runtime/torch/segments.h"
 
 #include "runtime/torch/clock.h"
+#include "runtime/torch/entry.h"
 #include "runtime/torch/parameters/parameter_uses.h"
 
 #include <agpcs/plan.h>
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -15,25 +15,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-// Gives a tensor a node of its own in autograd's graph, at which that ends. A leaf would do, too,
-// but autograd's graph holds leaves: here it holds the tensor only where operators have saved it.
-class Entry : public torch::autograd::Function<Entry> {
- public:
-  // `anchor` requires gradients, so that the result does. It gets none.
-  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& value,
-                            const at::Tensor& /*anchor*/) {
-    return value.detach();
-  }
-  static Tensors backward(torch::autograd::AutogradContext* /*context*/,
-                          const Tensors& /*gradients*/) {
-    return {{}, {}};
-  }
-};
-
-}  // namespace
-
 void SegmentPasses::forward(const Graph& graph, const StageCode& code, Values& values,
                             const StageCode::Run& run) {
   graph_ = &graph;
@@ -72,9 +53,7 @@ bool SegmentPasses::is_made_here(TensorId id) const {
 
 at::Tensor SegmentPasses::enter(TensorId id, const at::Tensor& value, PassClock* clock) {
   if (!graph_->tensor(id).needs_gradient) return value.detach();
-  const at::Tensor anchor = at::empty({0}, value.options()).set_requires_grad(true);
-  const at::Tensor entry = Entry::apply(value.detach(), anchor);
-  entry.register_hook([this, id](const at::Tensor& gradient) {
+  const at::Tensor entry = agpcs::enter(value, [this, id](const at::Tensor& gradient) {
     at::Tensor& sum = gradients_[id];
     sum = sum.defined() ? sum + gradient : gradient;
   });

@@ -21,13 +21,6 @@
 namespace agpcs {
 namespace {
 
-int batch_axis_of(const Shape& shape) {
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis].per_sample != 0) return static_cast<int>(axis);
-  }
-  return kNone;
-}
-
 std::string unknown_operators(const std::vector<const Op*>& ops) {
   std::set<std::string> types;
   std::string first;
@@ -41,12 +34,6 @@ std::string unknown_operators(const std::vector<const Op*>& ops) {
       "the LibTorch executor does not run {} (first: node '{}')\n"
       "  hint: docs/reference/executed_operators.md lists the operators that it runs",
       fmt::join(types, ", "), first);
-}
-
-// Returns whether a tensor has the same value in each pass.
-bool is_fixed(const Graph& graph, TensorId id) {
-  const TensorKind kind = graph.tensor(id).kind;
-  return kind == TensorKind::kConstant || kind == TensorKind::kPrepared;
 }
 
 // Returns whether Dropout drops anything here. `host` has its constants.
@@ -67,6 +54,24 @@ const char* obstacle_of(const Op& op, const Tensors& host) {
 }
 
 }  // namespace
+
+bool is_fixed(const Tensor& tensor) {
+  return tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kPrepared;
+}
+
+int batch_axis_of(const Shape& shape) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis].per_sample != 0) return static_cast<int>(axis);
+  }
+  return kNone;
+}
+
+Status check_kernels(const Graph& graph, const std::vector<OpId>& ops) {
+  std::vector<const Op*> own;
+  for (const OpId id : ops) own.push_back(&graph.op(id));
+  std::string unknown = unknown_operators(own);
+  return unknown.empty() ? Status() : invalid_input(std::move(unknown));
+}
 
 std::string describe_obstacle(const Op& op, const char* why) {
   return fmt::format("node '{}' ({}): {}", op.name, op.type, why);
@@ -165,11 +170,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
                                      std::int64_t samples, const std::vector<TensorId>& keep,
                                      at::Device device,
                                      const std::vector<std::size_t>& segment_ends) {
-  std::vector<const Op*> own;
-  for (const OpId id : ops) own.push_back(&graph.op(id));
-  if (std::string unknown = unknown_operators(own); !unknown.empty()) {
-    return invalid_input(std::move(unknown));
-  }
+  AGPCS_RETURN_IF_ERROR(check_kernels(graph, ops));
   StageCode code;
   code.graph_ = &graph;
   code.samples_ = samples;
@@ -193,7 +194,7 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
       const Tensor& tensor = graph_->tensor(op.inputs[i]);
       if (tensor.kind == TensorKind::kConstant) {
         AGPCS_TRY(step.host[i], constant_tensor(tensor, samples_));
-      } else if (!is_fixed(*graph_, op.inputs[i]) && made.count(op.inputs[i]) == 0) {
+      } else if (!is_fixed(tensor) && made.count(op.inputs[i]) == 0) {
         read.insert(op.inputs[i]);
       }
     }
@@ -253,7 +254,7 @@ void StageCode::find_segments(const std::vector<TensorId>& keep,
     for (std::size_t i = segment->first; i < segment->end; ++i) {
       const Op& op = graph_->op(steps_[i].op);
       for (const TensorId id : op.inputs) {
-        if (id == kNone || is_fixed(*graph_, id)) continue;
+        if (id == kNone || is_fixed(graph_->tensor(id))) continue;
         if (made.count(id) == 0) read.insert(id);
       }
       made.insert(op.outputs.begin(), op.outputs.end());

@@ -106,6 +106,14 @@ class StageCode {
 /// are missing or do not fit its shape.
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
 
+/// Returns the first axis that grows with the batch; kNone: there is none.
+int batch_axis_of(const Shape& shape);
+
+/// Returns the error that no kernel runs some of `ops`; it names all of them.
+Status check_kernels(const Graph& graph, const std::vector<OpId>& ops);
+
+/// Returns whether a tensor has the same value in each pass: it is a constant, or prepared.
+bool is_fixed(const Tensor& tensor);
 /// Returns kPrepared tensors for `samples` samples, in host memory, by the operators of the graph's
 /// prologue. Errors: as of `constant_tensor`; an operator has no kernel, or fails (it is named).
 Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,

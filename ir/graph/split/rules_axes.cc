@@ -298,9 +298,10 @@ void cross_entropy(SplitAt& at) {
   add_rows_of_loss(at);
 }
 
-/// A label outside of a member's part counts as an ignored one.
+/// A label outside of a member's part counts as an ignored one. Smoothed labels count everywhere.
 void negative_log_likelihood(SplitAt& at) {
-  if (at.op.string_attribute("reduction", "mean") != "mean") {
+  const bool smooths = at.op.float_attribute("label_smoothing", 0) != 0;
+  if (!smooths && at.op.string_attribute("reduction", "mean") != "mean") {
     OpSplit vocabulary = at.split("vocabulary", divisible(at.input(0), 1));
     vocabulary.inputs[0] = part(1);
     if (vocabulary.inputs.size() > 2) vocabulary.inputs[2] = part(0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "ir/graph/split/split.h"
 
 #include <agpcs/types.h>
 
@@ -28,6 +29,11 @@ struct RandomSource {
   std::int64_t samples = 1;       ///< rows of the batch axis
   /// The batch axis of the operator's data input; kNone: the input does not grow with the batch.
   int batch_axis = kNone;
+  /// A member of a team may have these elements of an axis of the data input, of so many that the
+  /// whole tensor has. Its numbers are those of the whole tensor there. kNone: it has all.
+  int part_axis = kNone;
+  std::int64_t part_of = 0;
+  std::vector<UnitRange> part = {};
 };
 
 /// The label that losses without an ignore_index leave out, as in ATen.

@@ -3,11 +3,31 @@
 #include "ir/base/rng.h"
 #include "runtime/torch/ops/ops.h"
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
 
 namespace agpcs {
 namespace {
+
+// Returns which elements of a sample of the whole tensor the `per_sample` ones of `x` are, in their
+// order.
+std::vector<UnitRange> drawn_elements(const RandomSource& random, const at::Tensor& x,
+                                      std::int64_t per_sample) {
+  if (random.part_axis == kNone) return {{0, per_sample}};
+  std::int64_t inner = 1;
+  for (int axis = random.part_axis + 1; axis < x.dim(); ++axis) {
+    if (axis != random.batch_axis) inner *= x.size(axis);
+  }
+  const std::int64_t width = x.size(random.part_axis) * inner;
+  std::vector<UnitRange> drawn;
+  for (std::int64_t outer = 0; width > 0 && outer < per_sample / width; ++outer) {
+    const std::int64_t first = outer * random.part_of;
+    for (const UnitRange& range : random.part) {
+      drawn.push_back({(first + range.begin) * inner, (first + range.end) * inner});
+    }
+  }
+  return drawn;
+}
 
 // Calls `put` with a random word for each element of `x`, sample by sample. Element e of sample s
 // gets a word addressed by (seed, name, s, e), so that the words are the same for any plan.
@@ -16,13 +36,16 @@ void draw_words(const OpCall& call, const at::Tensor& x, const F& put) {
   const RandomSource& random = call.random;
   const std::int64_t samples = random.batch_axis == kNone ? 1 : random.samples;
   const std::int64_t per_sample = x.numel() / std::max<std::int64_t>(samples, 1);
+  const std::vector<UnitRange> drawn = drawn_elements(random, x, per_sample);
   const std::uint64_t key = stable_hash(call.op.name, random.seed);
   for (std::int64_t s = 0; s < samples; ++s) {
     const auto sample = static_cast<std::uint64_t>(random.first_sample + s);
-    for (std::int64_t e = 0; e < per_sample; e += 4) {
-      const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
-      const std::int64_t count = std::min<std::int64_t>(4, per_sample - e);
-      for (std::int64_t k = 0; k < count; ++k) put(words[static_cast<std::size_t>(k)]);
+    for (const UnitRange& range : drawn) {
+      for (std::int64_t e = range.begin; e < range.end;) {
+        const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
+        const std::int64_t end = std::min(e - e % 4 + 4, range.end);
+        for (; e < end; ++e) put(words[static_cast<std::size_t>(e % 4)]);
+      }
     }
   }
 }

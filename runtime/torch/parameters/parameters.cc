@@ -55,8 +55,9 @@ StageParameters::~StageParameters() = default;
 
 Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
                                  const std::vector<TensorId>& tensors, std::uint64_t seed,
-                                 at::Device device) {
+                                 at::Device device, const HeldParts* parts) {
   seed_ = seed;
+  parts_ = parts;
   const int stage = plan.stage_of_rank(rank);
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
@@ -74,7 +75,8 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
     Flat& flat = flats_.back();
     const int state = variant_of(plan.training.optimizer).state_tensors;
-    flat.owned = owned_elements(plan, plan.buckets[b], rank);
+    flat.owned = parts == nullptr ? owned_elements(plan, plan.buckets[b], rank)
+                                  : ElementRange{0, flat.value.numel()};
     if (plan.buckets[b].divides_gradients()) {
       flat.kept = at::zeros({flat.owned.size()}, flat.value.options());
     }
@@ -88,9 +90,13 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;
     AGPCS_TRY(at::Tensor value, initial_value(graph, id, seed));
-    values_.emplace(id, value.to(device).contiguous());
+    values_.emplace(id, held(id, std::move(value)).to(device).contiguous());
   }
-  for (TensorId id : tensors) add_pieces(graph.tensor(id).name, id);
+  for (TensorId id : tensors) {
+    const Tensor& tensor = graph.tensor(id);
+    const bool in_part = values_.at(id).numel() != elements_at(tensor.shape, 1);
+    if (!in_part) add_pieces(tensor.name, id);
+  }
   if (device.is_cuda()) {
     host_numbers_ = host_memory({kUpdateNumbers}, at::kFloat, device);
     numbers_ = at::zeros({kUpdateNumbers}, at::TensorOptions().dtype(at::kFloat).device(device));
@@ -135,11 +141,12 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   Flat flat;
   flat.bucket = index;
-  flat.value = at::zeros({bucket.elements()}, options);
+  const std::int64_t elements = held_elements(bucket, by_name);
+  flat.value = at::zeros({elements}, options);
   if (bucket.divides_gradients()) {
     flat.gradient = filled_.narrow(0, 0, bucket.elements());
   } else if (!device.is_cpu()) {
-    flat.gradient = at::zeros({bucket.elements()}, options);
+    flat.gradient = at::zeros({elements}, options);
   }
   flats_.push_back(std::move(flat));
   std::int64_t offset = 0;
@@ -154,11 +161,24 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
       return invalid_input(fmt::format("parameter '{}' has {} elements, the plan says {}",
                                        member.parameter, initial.numel(), member.elements));
     }
+    initial = held(found->second, std::move(initial));
+    const std::int64_t own = initial.numel();
     add_member(found->second, flats_.size() - 1, offset, std::move(initial),
                !bucket.divides_gradients());
-    offset += member.elements;
+    offset += own;
   }
   return {};
+}
+
+std::int64_t StageParameters::held_elements(
+    const PlanBucket& bucket, const std::unordered_map<std::string, TensorId>& by_name) const {
+  if (parts_ == nullptr) return bucket.elements();
+  std::int64_t elements = 0;
+  for (const BucketMember& member : bucket.members) {
+    const auto found = by_name.find(member.parameter);
+    if (found != by_name.end()) elements += parts_->elements(found->second);
+  }
+  return elements;
 }
 
 void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t offset,
@@ -168,7 +188,7 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
   at::Tensor value = f.value.narrow(0, offset, elements).view(initial.sizes()).detach();
   value.copy_(initial);
   value.set_requires_grad(true);
-  Member added{value, {}, offset, flat};
+  Member added{value, {}, offset, flat, parts_ == nullptr || parts_->counts(id)};
   // Autograd makes gradients that ranks divide in tensors of their own.
   if (accumulates && f.gradient.defined()) {
     value.mutable_grad() = added.gradient = place_in(f, added);
@@ -369,12 +389,22 @@ std::vector<at::Tensor> StageParameters::sums_of(const Flat& flat) const {
   return sums;
 }
 
+/// Returns those of members that count for the norm.
+std::vector<at::Tensor> StageParameters::counted_gradients(const Flat& flat) const {
+  std::vector<at::Tensor> counted;
+  for (const Member& member : members_) {
+    const at::Tensor& own = member.value.grad();
+    if (&flats_[member.flat] == &flat && member.counts && own.defined()) counted.push_back(own);
+  }
+  return counted;
+}
+
 Result<double> StageParameters::squares(int bucket) const {
   const at::NoGradGuard no_grad;
   const Flat* const flat = flat_of(bucket);
   if (flat == nullptr) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
   double squares = 0;
-  for (const at::Tensor& sums : sums_of(*flat)) {
+  for (const at::Tensor& sums : parts_ == nullptr ? sums_of(*flat) : counted_gradients(*flat)) {
     const auto norm = at::linalg_vector_norm(sums, 2, {}, false, at::kDouble).item<double>();
     squares += norm * norm;
   }

@@ -22,6 +22,18 @@
 
 namespace agpcs {
 
+/// What a rank holds of its stage's weights and states, if that is not all of each.
+class HeldParts {
+ public:
+  virtual ~HeldParts() = default;
+  virtual std::int64_t elements(TensorId id) const = 0;
+  /// Returns what it holds of a tensor.
+  virtual at::Tensor part_of(TensorId id, const at::Tensor& whole) const = 0;
+  /// Returns whether a parameter's gradient counts for the norm; of ranks that hold the same, one
+  /// says so.
+  virtual bool counts(TensorId id) const = 0;
+};
+
 class StageParameters {
  public:
   StageParameters();
@@ -39,8 +51,10 @@ class StageParameters {
   /// buckets of which ranks divide parameters, there are the elements that `rank` owns; the buffer
   /// of all has memory only from `gather` to `release`. Errors:
   /// a bucket member is not among `tensors`, or has another element count.
+  /// Given `parts`, all this is of what they say that the rank holds; needs: no bucket is sharded.
   Status allocate(const Graph& graph, const Plan& plan, int rank,
-                  const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
+                  const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device,
+                  const HeldParts* parts = nullptr);
 
   /// Returns the stage's weights and states, which operators read.
   const std::unordered_map<TensorId, at::Tensor>& values() const { return values_; }
@@ -103,7 +117,7 @@ class StageParameters {
   /// Lists all that is learned, in the order of `tensors`: "value", then what the optimizer
   /// remembers, if this rank has any of it. Elements are words of four bytes. An integer or fp64
   /// tensor, which cannot be in a bucket, is read as its bytes in memory, with the last word filled
-  /// up with zeros.
+  /// up with zeros. A tensor that this rank holds in part (HeldParts) is not listed.
   std::vector<StateItem> state() const;
   /// Error: `item` is not an item of `state`, or it does not have these elements.
   Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const;
@@ -127,8 +141,15 @@ class StageParameters {
     bool reported = true;  // nothing of it is to be reported in the pass
   };
   std::vector<at::Tensor> sums_of(const Flat& flat) const;
+  std::vector<at::Tensor> counted_gradients(const Flat& flat) const;
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
+  /// Returns the elements of a bucket that this rank holds.
+  std::int64_t held_elements(const PlanBucket& bucket,
+                             const std::unordered_map<std::string, TensorId>& by_name) const;
+  at::Tensor held(TensorId id, at::Tensor whole) const {
+    return parts_ == nullptr ? std::move(whole) : parts_->part_of(id, whole);
+  }
   static void release(Flat& flat);
   const Flat* flat_of(int bucket) const;
   Flat* flat_of(int bucket) { return const_cast<Flat*>(std::as_const(*this).flat_of(bucket)); }
@@ -141,6 +162,7 @@ class StageParameters {
     at::Tensor gradient;
     std::int64_t offset = 0;  // in the bucket
     std::size_t flat = 0;
+    bool counts = true;  // for the norm
   };
   static at::Tensor place_in(const Flat& flat, const Member& member);
   static void place(const Member& member);
@@ -163,6 +185,7 @@ class StageParameters {
     std::int64_t offset = 0, elements = 0;
   };
   std::uint64_t seed_ = 0;
+  const HeldParts* parts_ = nullptr;   // null: this rank holds all of each tensor
   at::Tensor host_numbers_, numbers_;  // of an update; undefined: the host passes them
   at::Tensor filled_;                  // gradients of the divided bucket that is summed
   std::vector<Flat> flats_;

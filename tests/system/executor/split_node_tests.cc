@@ -153,6 +153,8 @@ constexpr const char* kCases[] = {
     "op: l, p = SoftmaxCrossEntropyLoss-13(x, i, w) ignore_index=1 -> fp32[] fp32[6,13]\n",
     "input x fp32[6,13,4]\ninput i int64[6,4]\n"
     "op: l = SoftmaxCrossEntropyLoss-13(x, i) reduction=\"sum\" -> fp32[]\n",
+    "input x fp32[6,13,4]\ninput i int64[6,4]\n"
+    "op: l = SoftmaxCrossEntropyLoss-13(x, i) ignore_index=1 label_smoothing=0.1 -> fp32[]\n",
 };
 
 SplitInputs inputs_of(const std::string& text) {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/system/executor/split_run.h"
 
+#include "runtime/torch/team/link.h"
+#include "runtime/torch/team/member.h"
 #include "tests/system/executor/split_member.h"
+#include "tests/system/executor/team/member_threads.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <utility>
 
@@ -166,13 +170,15 @@ std::vector<SplitMember> members_of(const SplitInputs& inputs, const OpSplit& sp
   return members;
 }
 
-// Returns what a member has of the gradient of output `i`.
+// Returns what a member has of the gradient of output `i`. That of a copy is a sum; members that
+// reduce while they compute have all of it.
 at::Tensor seed_for(const OpSplit& split, const std::vector<SplitMember>& members, std::size_t m,
                     std::size_t i, const at::Tensor& whole) {
   const Placement& output = split.outputs[i];
   const at::Tensor seed = seed_of(whole, i);
   if (output.kind == Kind::kPart) return part_of(seed, output, split.units, members[m].units);
-  if (output.kind == Kind::kCopy) return m == 0 ? seed : at::zeros_like(seed);
+  const bool summand = output.kind == Kind::kCopy && split.inside.empty();
+  if (summand && m > 0) return at::zeros_like(seed);
   if (output.kind != Kind::kMean) return seed;
   return seed * (static_cast<double>(members[m].units.size()) / static_cast<double>(split.units));
 }
@@ -197,21 +203,18 @@ Tensors combined_gradients(const OpSplit& split, const std::vector<SplitMember>&
   return whole;
 }
 
-// The backward pass of members that reduce while they compute is one, as their forward pass is.
-Tensors gradients_together(const OpSplit& split, const std::vector<SplitMember>& members,
-                           const Results& whole, const SplitInputs& inputs) {
-  at::Tensor sum = (members[0].out[0] * seed_of(whole.outputs[0], 0)).sum();
-  for (std::size_t m = 0; m < members.size() && members[0].out.size() > 1; ++m) {
-    sum = sum + (members[m].out[1] * seed_for(split, members, m, 1, whole.outputs[1])).sum();
+// What members that reduce while they compute do on a thread each, and others one after the other.
+void for_each_member(const OpSplit& split, std::size_t members,
+                     const std::function<void(std::size_t member, TeamLink* link)>& work) {
+  if (split.inside.empty()) {
+    for (std::size_t m = 0; m < members; ++m) work(m, nullptr);
+    return;
   }
-  sum.backward();
-  std::vector<Tensors> gradients;
-  for (const SplitMember& member : members) {
-    Tensors own(member.in.size());
-    own[0] = member.in[0].grad();
-    gradients.push_back(std::move(own));
-  }
-  return combined_gradients(split, members, gradients, inputs);
+  MemberThreads threads(members);
+  threads.run([&](std::size_t m) {
+    TeamLink link(threads.seat(m));
+    work(m, &link);
+  });
 }
 
 }  // namespace
@@ -281,8 +284,20 @@ bool has_dual(const OpSplit& split) {
 Results run_members(const SplitInputs& inputs, const OpSplit& split, int members,
                     const Results& whole) {
   std::vector<SplitMember> team = members_of(inputs, split, members);
+  std::vector<Tensors> gradients(team.size());
+  for_each_member(split, team.size(), [&](std::size_t m, TeamLink* link) {
+    SplitMember& member = team[m];
+    const OpCall call{member.op, member.in, nullptr, {}};
+    member.out = own_outputs(member.op, run_member(split, member.units, call, link));
+    if (!has_dual(split)) return;
+    Tensors seeds;
+    for (std::size_t i = 0; i < member.out.size(); ++i) {
+      seeds.push_back(has_gradient(member.out[i]) ? seed_for(split, team, m, i, whole.outputs[i])
+                                                  : at::Tensor());
+    }
+    gradients[m] = gradients_of(member.in, member.out, seeds);
+  });
   Results results;
-  run_split_members(split, team);
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) {
     Tensors own;
     for (const SplitMember& member : team) own.push_back(member.out[i]);
@@ -290,21 +305,7 @@ Results run_members(const SplitInputs& inputs, const OpSplit& split, int members
         own[0].defined() ? combined(detached(own), split.outputs[i], whole.outputs[i], split, team)
                          : at::Tensor());
   }
-  if (!has_dual(split)) return results;
-  if (!split.inside.empty()) {
-    results.gradients = gradients_together(split, team, whole, inputs);
-    return results;
-  }
-  std::vector<Tensors> gradients;
-  for (std::size_t m = 0; m < team.size(); ++m) {
-    Tensors seeds;
-    for (std::size_t i = 0; i < team[m].out.size(); ++i) {
-      seeds.push_back(has_gradient(team[m].out[i]) ? seed_for(split, team, m, i, whole.outputs[i])
-                                                   : at::Tensor());
-    }
-    gradients.push_back(gradients_of(team[m].in, team[m].out, seeds));
-  }
-  results.gradients = combined_gradients(split, team, gradients, inputs);
+  if (has_dual(split)) results.gradients = combined_gradients(split, team, gradients, inputs);
   return results;
 }
 

@@ -12,13 +12,10 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 namespace agpcs::testing {
 namespace {
-
-constexpr std::uint64_t kDropoutSeed = 5;
 
 at::Tensor random_like(const at::Tensor& x, std::uint64_t seed) {
   return at::randn(x.sizes(), at::detail::createCPUGenerator(seed), at::kDouble);
@@ -66,11 +63,20 @@ std::string compare(const Graph& graph, const TensorMap& got, const TensorMap& w
     return fmt::format("{}{} differs by {}, its greatest element is {}", what, name,
                        (own - expected).abs().max().item<double>(), scale);
   }
-  return got.size() < want.size() ? fmt::format("{}: some are missing", what) : std::string();
+  return {};
 }
 
-}  // namespace
+/// Compares gradients, of which none may be missing.
+std::string compare_all(const Graph& graph, const TensorMap& got, const TensorMap& want,
+                        double relative) {
+  for (const auto& [id, x] : want) {
+    if (!x.defined() || got.count(id) != 0) continue;
+    return fmt::format("the gradient of {} is missing", graph.tensor(id).name);
+  }
+  return compare(graph, got, want, relative, "the gradient of ");
+}
 
+/// Returns where an operator draws from.
 RandomSource random_source(const Graph& graph, const Op& op, std::int64_t samples) {
   RandomSource random{kDropoutSeed, 0, samples, kNone};
   const Shape& shape = graph.tensor(op.inputs[0]).shape;
@@ -80,12 +86,15 @@ RandomSource random_source(const Graph& graph, const Op& op, std::int64_t sample
   return random;
 }
 
-at::Tensor seed_for(const Graph& graph, TensorId id, const at::Tensor& whole) {
-  return id == graph.loss ? at::ones_like(whole) : random_like(whole, 900 + id);
-}
-
+/// Adds `x` if it is defined; a sum may begin undefined.
 void add_to(at::Tensor& sum, const at::Tensor& x) {
   if (x.defined()) sum = sum.defined() ? sum + x : x;
+}
+
+}  // namespace
+
+at::Tensor seed_for(const Graph& graph, TensorId id, const at::Tensor& whole) {
+  return id == graph.loss ? at::ones_like(whole) : random_like(whole, 900 + id);
 }
 
 at::Tensor leaf_of(const at::Tensor& x, bool gradient) {
@@ -101,7 +110,12 @@ TensorMap leaf_values(const Graph& graph, const std::vector<OpId>& ops, std::int
     for (const TensorId id : graph.op(op).inputs) {
       if (id == kNone || made.count(id) != 0 || leaves.count(id) != 0) continue;
       const Tensor& tensor = graph.tensor(id);
-      if (tensor.kind == TensorKind::kConstant) {
+      if (tensor.kind == TensorKind::kPrepared) {
+        const auto prepared = prepared_tensors(graph, {id}, samples);
+        AGPCS_CHECK(prepared.ok(), "{}", prepared.status().message());
+        const at::Tensor& value = prepared->at(id);
+        leaves[id] = is_floating(tensor.type) ? value.to(at::kDouble) : value;
+      } else if (tensor.kind == TensorKind::kConstant) {
         Result<at::Tensor> constant = constant_tensor(tensor, samples);
         AGPCS_CHECK(constant.ok(), "{}", constant.status().message());
         leaves[id] = is_floating(tensor.type) ? constant->to(at::kDouble) : *constant;
@@ -152,18 +166,15 @@ TrainedStep run_alone(const Graph& graph, const std::vector<OpId>& ops,
   return step;
 }
 
-std::string difference(const Graph& graph, const TrainedStep& got, const TrainedStep& want,
+std::string difference(const Graph& graph, const TrainedStep& team, const TrainedStep& alone,
                        double relative) {
-  for (std::size_t i = 0; i < want.values.size(); ++i) {
-    for (const auto& [mine, other, what] :
-         {std::tuple(&got.values[i], &want.values[i], ""),
-          std::tuple(&got.gradients[i], &want.gradients[i], "the gradient of ")}) {
-      std::string text = compare(graph, *mine, *other, relative, what);
-      if (!text.empty()) return text;
-    }
+  for (std::size_t i = 0; i < alone.values.size(); ++i) {
+    std::string text = compare(graph, team.values[i], alone.values[i], relative, "");
+    if (text.empty() && team.values[i].empty()) text = "nothing leaves";
+    if (text.empty()) text = compare_all(graph, team.gradients[i], alone.gradients[i], relative);
+    if (!text.empty()) return text;
   }
-  return compare(graph, got.parameter_gradients, want.parameter_gradients, relative,
-                 "the gradient of ");
+  return compare_all(graph, team.parameter_gradients, alone.parameter_gradients, relative);
 }
 
 }  // namespace agpcs::testing

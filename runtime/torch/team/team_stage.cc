@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch/team/team_stage.h"
+
+#include "ir/team/blocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+Status check_seat(const TeamSeat& seat, const std::vector<OpId>& ops) {
+  const std::size_t members = seat.body->members();
+  if (seat.ranks.size() != members || seat.member >= members) {
+    return invalid_input(fmt::format("member {} of a team of {} ranks, whose body has {} members",
+                                     seat.member, seat.ranks.size(), members));
+  }
+  const bool same = std::equal(ops.begin(), ops.end(), seat.body->ops.begin(), seat.body->ops.end(),
+                               [](OpId id, const TeamOp& op) { return id == op.op; });
+  if (same) return {};
+  return invalid_input(
+      fmt::format("the team's body has {} operators, and not those of the stage, which has {}",
+                  seat.body->ops.size(), ops.size()));
+}
+
+}  // namespace
+
+TeamStage::TeamStage(const Graph& graph, const TeamSeat& seat, at::Device device)
+    : context_{graph,
+               *seat.body,
+               device,
+               TeamLink(seat),
+               shared_forms(graph, *seat.body),
+               {},
+               Tensors(seat.body->forms.size())},
+      inputs_(body_inputs(graph, *seat.body)) {}
+
+Result<std::unique_ptr<TeamStage>> TeamStage::make(const Graph& graph, const TeamSeat& seat,
+                                                   const std::vector<OpId>& ops,
+                                                   at::Device device) {
+  AGPCS_RETURN_IF_ERROR(check_seat(seat, ops));
+  AGPCS_RETURN_IF_ERROR(verify_team_body(graph, *seat.body));
+  std::unique_ptr<TeamStage> stage(new TeamStage(graph, seat, device));
+  AGPCS_RETURN_IF_ERROR(stage->find_held());
+  return stage;
+}
+
+/// A parameter or state lies as its first form says; one without a gradient that is read in several
+/// forms is a copy.
+Status TeamStage::find_held() {
+  for (const TeamForm& form : context_.body.forms) {
+    const Tensor& tensor = context_.graph.tensor(form.tensor);
+    const bool weight = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
+    if (!weight || form.from != kNone) continue;
+    const auto [held, added] = context_.held.emplace(form.tensor, form.placement);
+    if (added || held->second == form.placement) continue;
+    if (tensor.kind == TensorKind::kState) {
+      return invalid_input(fmt::format("state '{}' is in two forms", tensor.name));
+    }
+    held->second = {};
+  }
+  return {};
+}
+
+Status TeamStage::prepare(std::int64_t samples) {
+  AGPCS_TRY(TeamCode code,
+            TeamCode::compile(context_.graph, context_.body, member(), samples, context_.device));
+  codes_.emplace(samples, std::move(code));
+  return {};
+}
+
+std::int64_t TeamStage::elements(TensorId id) const {
+  const std::vector<std::int64_t> dims = context_.link.dims_of(
+      context_.held.at(id), member(), dims_at(context_.graph.tensor(id).shape, 1));
+  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+at::Tensor TeamStage::part_of(TensorId id, const at::Tensor& whole) const {
+  const TeamPlacement& held = context_.held.at(id);
+  if (held.kind != Placement::Kind::kPart) return whole;
+  return context_.link.part_of(whole, held).contiguous().clone();
+}
+
+bool TeamStage::counts(TensorId id) const {
+  return member() == 0 || context_.held.at(id).kind == Placement::Kind::kPart;
+}
+
+void TeamStage::begin_step(std::size_t micro_batches) {
+  context_.step_gradients.assign(context_.body.forms.size(), {});
+  passes_.resize(micro_batches);
+  for (std::unique_ptr<TeamPass>& pass : passes_) pass = std::make_unique<TeamPass>(context_);
+}
+
+void TeamStage::forward(std::size_t micro_batch, std::int64_t samples, Values& values,
+                        const StageCode::Run& run) {
+  passes_[micro_batch]->forward(codes_.at(samples), values, run);
+}
+
+void TeamStage::backward(std::size_t micro_batch, const Values& gradients) {
+  passes_[micro_batch]->backward(gradients);
+}
+
+void TeamStage::step_end(const Values& parameters) {
+  for (const TeamStep& step : context_.body.step_end) {
+    at::Tensor& own = context_.step_gradients[static_cast<std::size_t>(step.form)];
+    at::Tensor made = context_.exchange_gradient(step.form, std::move(own), 1);
+    const int sum =
+        context_.shared.gradient[static_cast<std::size_t>(context_.form(step.form).from)];
+    if (context_.form(sum).from == kNone) {
+      add_to_leaf(parameters.at(context_.form(sum).tensor), std::move(made));
+    } else {
+      add_gradient(context_.step_gradients[static_cast<std::size_t>(sum)], made);
+    }
+  }
+  context_.link.settle();
+}
+
+}  // namespace agpcs
