@@ -268,7 +268,8 @@ std::vector<int> PlanStage::members(std::size_t replica) const {
 
 std::vector<int> PlanStage::all_ranks() const {
   std::vector<int> all = ranks;
-  for (const std::vector<int>& more : further_ranks) all.insert(all.end(), more.begin(), more.end());
+  for (const std::vector<int>& more : further_ranks)
+    all.insert(all.end(), more.begin(), more.end());
   std::sort(all.begin(), all.end());
   return all;
 }

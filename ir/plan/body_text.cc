@@ -185,7 +185,8 @@ class BodyReader {
     if (const auto named = dtype_named(type)) {
       tensor.type = *named;
     } else {
-      in.fail(fmt::format("unknown type '{}'", type), did_you_mean(type, names_of(kDTypes), "types"));
+      in.fail(fmt::format("unknown type '{}'", type),
+              did_you_mean(type, names_of(kDTypes), "types"));
     }
     const std::string_view shape = in.value("shape");
     if (auto extents = parse_extents(shape)) {
@@ -281,9 +282,9 @@ class BodyReader {
     }
     const BodyTensor& tensor = body_.tensors[static_cast<std::size_t>(index->second)];
     const std::optional<BodyForm> lying = parse_lying(text);
-    const auto form = std::find_if(tensor.forms.begin(), tensor.forms.end(), [&](const BodyForm& one) {
-      return lying && one.is_same(*lying);
-    });
+    const auto form =
+        std::find_if(tensor.forms.begin(), tensor.forms.end(),
+                     [&](const BodyForm& one) { return lying && one.is_same(*lying); });
     if (form == tensor.forms.end()) {
       return in.fail(fmt::format("'{}' has no form '{}'", name, text),
                      fmt::format("its forms are {}", print_forms(tensor.forms)));
@@ -292,10 +293,10 @@ class BodyReader {
     const TeamExchange exchange =
         forward ? forward_exchange(tensor, number) : backward_exchange(tensor, number);
     if (name_of(exchange) != word) {
-      return in.fail(fmt::format("'{} {}': what {} form '{}' is '{}'", word, name,
-                                 forward ? "makes" : "brings the gradient on from", text,
-                                 name_of(exchange)),
-                     fmt::format("the forms of '{}' are {}", name, print_forms(tensor.forms)));
+      return in.fail(
+          fmt::format("'{} {}': what {} form '{}' is '{}'", word, name,
+                      forward ? "makes" : "brings the gradient on from", text, name_of(exchange)),
+          fmt::format("the forms of '{}' are {}", name, print_forms(tensor.forms)));
     }
     steps.push_back({0, -1, index->second, number});
   }

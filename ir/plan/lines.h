@@ -21,7 +21,7 @@ struct PlanToken {
 struct PlanLine {
   int number = 0;  ///< from 1
   std::string_view text;
-  int depth = 0;  ///< 0: begins a section; 1: an item of it; 2: below an item
+  int depth = 0;                  ///< 0: begins a section; 1: an item of it; 2: below an item
   std::vector<PlanToken> tokens;  ///< at least one
   std::string_view keyword() const { return tokens.front().text; }
 };

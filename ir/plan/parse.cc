@@ -23,7 +23,7 @@
 namespace agpcs {
 namespace {
 
-const std::vector<std::string> kSections = {"stage", "body",   "cut",    "flow",
+const std::vector<std::string> kSections = {"stage",  "body",    "cut",   "flow",
                                             "bucket", "program", "expect"};
 
 constexpr std::string_view kMagic = "agpcs-plan ";

@@ -141,8 +141,9 @@ void read_teams(PlanLineReader& in, PlanStage& stage) {
 }  // namespace
 
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
-  PlanLineReader in(line, diagnostics,
-                    {"ranks", "devices", "samples", "odd", "body", "recompute", "segments", "operators"});
+  PlanLineReader in(
+      line, diagnostics,
+      {"ranks", "devices", "samples", "odd", "body", "recompute", "segments", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");

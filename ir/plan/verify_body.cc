@@ -103,7 +103,8 @@ class BodyChecker {
                          members),
              "a piece at least for each member, in lowest terms");
       }
-      const auto same = std::find(body_.divisions.begin(), body_.divisions.end(), body_.divisions[d]);
+      const auto same =
+          std::find(body_.divisions.begin(), body_.divisions.end(), body_.divisions[d]);
       const bool used =
           std::any_of(body_.operators.begin(), body_.operators.end(),
                       [&](const BodyOperator& one) { return one.division == static_cast<int>(d); });
@@ -192,8 +193,8 @@ class BodyChecker {
         return fail(fmt::format("'{}' has the form {} twice", one.name, print_lying(form)));
       }
       if (form.from >= static_cast<int>(i)) {
-        return fail(fmt::format("form {} of '{}' is made of none before it", print_lying(form),
-                                one.name));
+        return fail(
+            fmt::format("form {} of '{}' is made of none before it", print_lying(form), one.name));
       }
       begun += form.from < 0 ? 1 : 0;
       if (form.lying == Lying::kCopySummed && !one.gradient) {
@@ -275,12 +276,12 @@ class BodyChecker {
   }
 
   bool is_step(const BodyStep& step, std::string_view where) {
-    const bool known =
-        step.is_exchange()
-            ? step.tensor < static_cast<int>(body_.tensors.size()) && step.form >= 0 &&
-                  step.form < static_cast<int>(tensor(step.tensor).forms.size())
-            : step.first >= 0 && step.first <= step.last &&
-                  step.last < static_cast<int>(body_.operators.size());
+    const bool known = step.is_exchange()
+                           ? step.tensor < static_cast<int>(body_.tensors.size()) &&
+                                 step.form >= 0 &&
+                                 step.form < static_cast<int>(tensor(step.tensor).forms.size())
+                           : step.first >= 0 && step.first <= step.last &&
+                                 step.last < static_cast<int>(body_.operators.size());
     if (!known) fail(fmt::format("{}: a step of what is not there", where));
     return known;
   }
@@ -303,7 +304,8 @@ class BodyChecker {
       if ((forward ? step.first : step.last) != next) {
         fail(fmt::format("{}: '{}' comes where '{}' is expected", where,
                          operator_name(forward ? step.first : step.last), operator_name(next)),
-             "backward passes go from the last operator to the first");
+             forward ? "forward passes go from the first operator to the last"
+                     : "backward passes go from the last operator to the first");
         return false;
       }
       next = forward ? step.last + 1 : step.first - 1;

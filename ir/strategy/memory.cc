@@ -149,7 +149,8 @@ void of_members(const Plan& plan, const Graph& graph, int stage, const TeamBody&
     for (std::size_t i = 0; i < teams.ranks.size(); ++i) {
       const std::int64_t samples = teams.samples[i];
       auto it = known.find(samples);
-      if (it == known.end()) it = known.emplace(samples, of(program, model.of(parts, samples))).first;
+      if (it == known.end())
+        it = known.emplace(samples, of(program, model.of(parts, samples))).first;
       ranks[static_cast<std::size_t>(teams.members(i)[m])] = it->second;
     }
   }

@@ -226,7 +226,8 @@ std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t sample
     text += fmt::format("more micro-batches (now {}), a smaller batch (now {})", plan.micro_batches,
                         plan.training.batch);
   }
-  if (!stage.recompute && !stage.has_teams()) text += text.empty() ? "recomputation" : ", recomputation";
+  if (!stage.recompute && !stage.has_teams())
+    text += text.empty() ? "recomputation" : ", recomputation";
   return text + (text.empty() ? "" : ", ") + "more devices or more stages";
 }
 
@@ -255,9 +256,8 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
       text += fmt::format(
           "{}{} (rank {}, stage {}) lacks {}: it has {} and needs {}\n  {}\n"
           "  hint: {}",
-          text.empty() ? "" : "\n", device, rank, stage.name,
-          byte_figure(use.total() - memory), byte_figure(memory), byte_figure(use.total()),
-          parts_of(use), help);
+          text.empty() ? "" : "\n", device, rank, stage.name, byte_figure(use.total() - memory),
+          byte_figure(memory), byte_figure(use.total()), parts_of(use), help);
     }
   }
   return text.empty() ? Status() : Status(StatusCode::kInfeasible, std::move(text));

@@ -25,9 +25,9 @@ using Kind = Placement::Kind;
 
 /// Returns what a plan calls a split: its name; the second of that name is "sum:2".
 std::string name_of_split(const std::vector<OpSplit>& splits, std::size_t index) {
-  const auto before = std::count_if(
-      splits.begin(), splits.begin() + static_cast<std::ptrdiff_t>(index),
-      [&](const OpSplit& other) { return other.name == splits[index].name; });
+  const auto before =
+      std::count_if(splits.begin(), splits.begin() + static_cast<std::ptrdiff_t>(index),
+                    [&](const OpSplit& other) { return other.name == splits[index].name; });
   return before == 0 ? splits[index].name : fmt::format("{}:{}", splits[index].name, before + 1);
 }
 
@@ -102,8 +102,8 @@ class BodyWriter {
       while (end < body_.forms.size() && body_.forms[end].tensor == id) ++end;
       const Tensor& tensor = graph_.tensor(id);
       if (!is_trained(tensor) && end - first < 2) continue;
-      BodyTensor out{tensor.name, is_trained(tensor), held_type(tensor.type, precision_), {},
-                     has_gradient(tensor), {}};
+      BodyTensor out{tensor.name, is_trained(tensor),   held_type(tensor.type, precision_),
+                     {},          has_gradient(tensor), {}};
       for (const Extent& extent : tensor.shape) {
         out.shape.push_back({extent.fixed, extent.per_sample});
       }
@@ -243,8 +243,8 @@ class BodyResolver {
                          print_extents(extents), gradient ? "yes" : "no");
     };
     const std::string has = text(one.parameter, one.type, one.shape, one.gradient);
-    const std::string needs = text(is_trained(tensor), held_type(tensor.type, precision_), shape,
-                                   has_gradient(tensor));
+    const std::string needs =
+        text(is_trained(tensor), held_type(tensor.type, precision_), shape, has_gradient(tensor));
     if (has == needs) return {};
     return fail("'{}' is {}\n  the model has {}\n  hint: compile again", one.name, has, needs);
   }
@@ -313,9 +313,9 @@ class BodyResolver {
   const PlanBody& body_;
   const std::vector<OpId>& ops_;
   Precision precision_;
-  std::vector<TensorId> listed_;                        // by tensor of the plan's body; ascending
-  std::map<TensorId, std::vector<TeamForm>> forms_;     // `from` within the tensor
-  std::map<TensorId, int> first_;                       // the number of a tensor's first form
+  std::vector<TensorId> listed_;                     // by tensor of the plan's body; ascending
+  std::map<TensorId, std::vector<TeamForm>> forms_;  // `from` within the tensor
+  std::map<TensorId, int> first_;                    // the number of a tensor's first form
   TeamBody out_;
 };
 

@@ -18,7 +18,8 @@ namespace agpcs {
 PlanBody plan_body(const Graph& graph, const TeamBody& body, Precision precision, std::string name);
 
 /// Returns the body of the operators `ops`, those of its stage. Errors (kInvalidInput) name the
-/// operator or tensor that the model does not have, or has otherwise. What it returns may not verify.
+/// operator or tensor that the model does not have, or has otherwise. What it returns may not
+/// verify.
 Result<TeamBody> team_body_of(const Graph& graph, const PlanBody& body,
                               const std::vector<OpId>& ops, Precision precision);
 

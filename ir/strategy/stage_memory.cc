@@ -24,8 +24,8 @@ constexpr std::int64_t kFp32Bytes = 4;
 /// The most numbers of samples whose sizes are remembered.
 constexpr std::size_t kMostSizes = 64;
 
-/// Returns what holds the storage of a tensor. Forms of one tensor on a member of a team share it if
-/// no exchange makes the one of the other.
+/// Returns what holds the storage of a tensor. Forms of one tensor on a member of a team share it
+/// if no exchange makes the one of the other.
 TensorId shared_storage(const Graph& graph, TensorId id) {
   for (;;) {
     id = storage_of(graph, id);
@@ -82,8 +82,8 @@ TensorId StageMemoryModel::holder_of(TensorId id) const {
     if (tensor.kind == TensorKind::kParameter) return holder;
     holder = id;
     const bool exchanged = tensor.producer != kNone && is_exchange(graph_.op(tensor.producer));
-    const bool shared = exchanged ? shares_gradient(graph_.op(tensor.producer))
-                                  : tensors_[at(id)].root != id;
+    const bool shared =
+        exchanged ? shares_gradient(graph_.op(tensor.producer)) : tensors_[at(id)].root != id;
     if (!shared) return holder;
   }
 }

@@ -77,9 +77,10 @@ class TeamChecker {
     for (const TensorId id : graph_.parameters()) {
       const std::vector<int> readers = stages_reading(graph_, s_.stage_of, id);
       if (readers.size() < 2 || std::ranges::find(readers, stage) == readers.end()) continue;
-      return fail("stage {} has teams, and shares '{}' with another stage ({}): the two do not go "
-                  "together yet",
-                  stage, graph_.tensor(id).name, fmt::join(readers, ", "));
+      return fail(
+          "stage {} has teams, and shares '{}' with another stage ({}): the two do not go "
+          "together yet",
+          stage, graph_.tensor(id).name, fmt::join(readers, ", "));
     }
     return {};
   }
@@ -99,8 +100,8 @@ class TeamChecker {
     }
     const Status sound = verify_team_body(graph_, body);
     if (!sound.ok()) return fail("stage {}: {}", stage, sound.message());
-    const Result<TeamBody> said =
-        team_body_of(graph_, plan_body(graph_, body, Precision::kFp32, "t0"), own, Precision::kFp32);
+    const Result<TeamBody> said = team_body_of(
+        graph_, plan_body(graph_, body, Precision::kFp32, "t0"), own, Precision::kFp32);
     if (said.ok() && *said == body) return {};
     return fail("stage {}: no plan says its body: {}", stage,
                 said.ok() ? "a form that nobody needs" : said.status().message());
@@ -120,10 +121,10 @@ Status refuse_teams(const Strategy& strategy, std::string_view who) {
   const auto stage =
       std::ranges::find_if(strategy.stages, [](const StageSpec& spec) { return spec.has_teams(); });
   if (stage == strategy.stages.end()) return {};
-  return invalid_input(fmt::format(
-      "stage {} is computed by teams, which {} does not know yet\n"
-      "  hint: replicas that are single devices",
-      stage - strategy.stages.begin(), who));
+  return invalid_input(
+      fmt::format("stage {} is computed by teams, which {} does not know yet\n"
+                  "  hint: replicas that are single devices",
+                  stage - strategy.stages.begin(), who));
 }
 
 void need_no_teams(const Strategy& strategy, std::string_view who) {

@@ -64,7 +64,8 @@ class MemberGraph {
     if (placement.kind == Placement::Kind::kPart) {
       const Division& division = body_.divisions[at(placement.division)];
       std::int64_t extent = 0;
-      for (const std::int64_t band : placement.bands) extent += division.range(member_, band).size();
+      for (const std::int64_t band : placement.bands)
+        extent += division.range(member_, band).size();
       own.shape[at(placement.axis)].fixed = extent;
     }
     out_.tensors.push_back(std::move(own));
@@ -79,8 +80,9 @@ class MemberGraph {
     for (std::size_t i = begin; i < end; ++i) {
       if (form(i).placement == TeamPlacement()) plain = i;
     }
-    const bool comes = !is_made_here(id) && !has_gradient(tensor) &&
-                       (tensor.kind == TensorKind::kInput || tensor.kind == TensorKind::kActivation);
+    const bool comes =
+        !is_made_here(id) && !has_gradient(tensor) &&
+        (tensor.kind == TensorKind::kInput || tensor.kind == TensorKind::kActivation);
     // What comes whole, and is read in parts alone.
     const bool apart = comes && form(plain).placement != TeamPlacement();
     const TensorId base = apart ? add_tensor(tensor, {}, true) : kNone;
@@ -97,8 +99,8 @@ class MemberGraph {
       Tensor& own = out_.tensors.back();
       if (one.from != kNone) {
         own.kind = TensorKind::kActivation;
-        made_.push_back({from, tensor_of_[at(one.from)], forward,
-                         backward_exchange(whole_, body_, from)});
+        made_.push_back(
+            {from, tensor_of_[at(one.from)], forward, backward_exchange(whole_, body_, from)});
       } else if (comes && i != plain) {
         own.kind = TensorKind::kActivation;
         made_.push_back({from, tensor_of_[plain], exchange_between({}, one.placement)});

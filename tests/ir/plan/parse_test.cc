@@ -243,13 +243,12 @@ TEST(PlanText, AMissingLineIsNamed) {
 }
 
 TEST(PlanText, AMisspelledKeyGetsTheRightOne) {
-  EXPECT_EQ(
-      message_with("samples=3,1", "smaples=3,1"),
-      "m.plan:8:34: error: unknown key 'smaples' in 'stage'\n"
-      "    stage s0 ranks=0-1 devices=a/0-1 smaples=3,1 recompute=no operators=3\n"
-      "                                     ^~~~~~~~~~~\n"
-      "  hint: did you mean 'samples'? keys: ranks, devices, samples, odd, body, recompute, "
-      "segments, operators");
+  EXPECT_EQ(message_with("samples=3,1", "smaples=3,1"),
+            "m.plan:8:34: error: unknown key 'smaples' in 'stage'\n"
+            "    stage s0 ranks=0-1 devices=a/0-1 smaples=3,1 recompute=no operators=3\n"
+            "                                     ^~~~~~~~~~~\n"
+            "  hint: did you mean 'samples'? keys: ranks, devices, samples, odd, body, recompute, "
+            "segments, operators");
 }
 
 TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {

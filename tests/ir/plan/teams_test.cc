@@ -81,9 +81,9 @@ TEST(PlanTeams, AreSaidOnceForAStage) {
 }
 
 TEST(PlanTeams, FormsExtentsAndNumbersAreTheirText) {
-  for (const char* const text :
-       {"copy", "copy/sum", "sum,sum>copy", "part:0:d1", "part:2:d0:512+64+64,part:2:d0:512+64+64>copy/sum",
-        "copy,copy>copy/sum,copy/sum>part:1:d0"}) {
+  for (const char* const text : {"copy", "copy/sum", "sum,sum>copy", "part:0:d1",
+                                 "part:2:d0:512+64+64,part:2:d0:512+64+64>copy/sum",
+                                 "copy,copy>copy/sum,copy/sum>part:1:d0"}) {
     const auto forms = parse_forms(text);
     ASSERT_TRUE(forms) << text;
     EXPECT_EQ(print_forms(*forms), text);
@@ -143,12 +143,12 @@ TEST(PlanTeams, TextThatSaysNoTeamsIsNamed) {
             "  hint: the forms of 'h' are part:1:d0,part:1:d0>copy");
   EXPECT_NE(message_with("    all-gather h", "    all-gahter h").find("did you mean 'all-gather'?"),
             std::string::npos);
-  EXPECT_NE(message_with("all-gather h to=copy", "all-gather h to=sum")
-                .find("'h' has no form 'sum'\n"),
-            std::string::npos);
-  EXPECT_NE(message_with("take-part h from", "take-part g from")
-                .find("the body lists no tensor 'g'\n"),
-            std::string::npos);
+  EXPECT_NE(
+      message_with("all-gather h to=copy", "all-gather h to=sum").find("'h' has no form 'sum'\n"),
+      std::string::npos);
+  EXPECT_NE(
+      message_with("take-part h from", "take-part g from").find("the body lists no tensor 'g'\n"),
+      std::string::npos);
   EXPECT_NE(message_with("compute relu .. fc1 count=2", "compute relu .. fc1 count=3")
                 .find("count is 3, but 2 operators are from 'relu' back to 'fc1'\n"),
             std::string::npos);
@@ -160,9 +160,9 @@ TEST(PlanTeams, TextThatSaysNoTeamsIsNamed) {
             std::string::npos);
   EXPECT_NE(message_with("  division d0", "  divison d0").find("did you mean 'division'?"),
             std::string::npos);
-  EXPECT_NE(message_with("  division d0", "  division d1")
-                .find("division d1 where d0 is expected\n"),
-            std::string::npos);
+  EXPECT_NE(
+      message_with("  division d0", "  division d1").find("division d1 where d0 is expected\n"),
+      std::string::npos);
   EXPECT_NE(message_with("forms=part:0:d0", "forms=part:0").find("forms is 'part:0'\n"),
             std::string::npos);
   EXPECT_NE(message_with("shape=8x16", "shape=8by16").find("shape is '8by16', not a shape"),
@@ -174,10 +174,11 @@ TEST(PlanTeams, FaultsOfStagesAreNamed) {
             "plan: error: rank 0 is in stage s0 and in stage s0");
   EXPECT_EQ(fault_with([](Plan& plan, PlanBody&) { plan.stages[0].further_devices[1] = {"a/0"}; }),
             "plan: error: device 'a/0' has two ranks");
-  EXPECT_EQ(fault_with([](Plan& plan, PlanBody&) { plan.stages[0].further_ranks[1].push_back(5); }),
-            "plan: error: stage s0: its 2 replicas are not teams of equally many ranks, each with a "
-            "device\n"
-            "  hint: body= says what teams do; without it, a replica is one rank");
+  EXPECT_EQ(
+      fault_with([](Plan& plan, PlanBody&) { plan.stages[0].further_ranks[1].push_back(5); }),
+      "plan: error: stage s0: its 2 replicas are not teams of equally many ranks, each with a "
+      "device\n"
+      "  hint: body= says what teams do; without it, a replica is one rank");
   EXPECT_EQ(fault_with([](Plan& plan, PlanBody&) { plan.stages[0].body = 1; }),
             "plan: error: stage s0 has body=t1, of 1 bodies\n"
             "  hint: each stage with teams has a body of its own, in the order of stages");
@@ -189,15 +190,23 @@ TEST(PlanTeams, FaultsOfStagesAreNamed) {
 
 TEST(PlanTeams, FaultsOfBodiesAreNamed) {
   EXPECT_EQ(fault_with([](Plan&, PlanBody&) {}), "");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.parts = {5, 3, 1}; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.parts = {5, 3, 1};
+            }),
             "parts of 3 members, teams of s0 have 2\n"
             "  hint: all replicas of a stage have as many members as its body has parts");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.divisions[0].pieces = {10, 6}; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.divisions[0].pieces = {10, 6};
+            }),
             "division d0 has pieces 10,6 for 2 members\n"
             "  hint: a piece at least for each member, in lowest terms");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.divisions.push_back({{1, 1}}); }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.divisions.push_back({{1, 1}});
+            }),
             "division d1 divides no operator");
-  EXPECT_EQ(first_with([](Plan&, PlanBody& b) { b.divisions[0].pieces = {2, 1}; }),
+  EXPECT_EQ(first_with([](Plan&, PlanBody& b) {
+              b.divisions[0].pieces = {2, 1};
+            }),
             "the parts part:1:d0 of 'fc1.weight' are not all of its axis 1 of 16, each once\n"
             "  hint: d0 makes 3 pieces of each band");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.operators[1].name = "tanh"; }),
@@ -205,10 +214,15 @@ TEST(PlanTeams, FaultsOfBodiesAreNamed) {
             "  hint: a body computes the operators of its stage, in the model's order");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.operators[2].division = 0; }),
             "'odd name' is whole, and divided");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.tensors.erase(b.tensors.begin()); b.forward[1].tensor = b.backward[1].tensor = 1; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.tensors.erase(b.tensors.begin());
+              b.forward[1].tensor = b.backward[1].tensor = 1;
+            }),
             "parameter 'fc1.weight' of bucket b1 is not listed\n"
             "  hint: a body says how each parameter of its stage lies");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.tensors[1].shape = {{24, 0}}; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.tensors[1].shape = {{24, 0}};
+            }),
             "parameter 'fc1.bias' has 24 elements of fp32, bucket b1 has 16 of fp32");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.tensors[1].forms = {{Lying::kSum}}; }),
             "parameter 'fc1.bias' begins as sum\n"
@@ -225,31 +239,40 @@ TEST(PlanTeams, FaultsOfBodiesAreNamed) {
 }
 
 TEST(PlanTeams, EachExchangeComesOnceInItsOrder) {
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.forward = {{0, 2}}; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.forward = {{0, 2}};
+            }),
             "forward: the exchange of 'h' for copy is missing\n"
             "  hint: the forms of 'h' are part:1:d0,part:1:d0>copy");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.forward.push_back(b.forward[1]); }),
             "forward: the exchange of 'h' for copy comes twice, or is none\n"
             "  hint: each exchange that forms need comes once: parameters' gradients in step-end, "
             "others in backward");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.backward[1] = {0, -1, 0, 0}; }).substr(0, 63),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.backward[1] = {0, -1, 0, 0};
+            }).substr(0, 63),
             "backward: the exchange of 'fc1.weight' for part:1:d0 comes twic");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.step_end = {{0, -1, 2, 1}}; }).substr(0, 43),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.step_end = {{0, -1, 2, 1}};
+            }).substr(0, 43),
             "step-end: the exchange of 'h' for copy come");
-  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.forward = {{0, 0}, {1, 1}, {0, -1, 2, 1}, {2, 2}}; }),
+  EXPECT_EQ(fault_with([](Plan&, PlanBody& b) {
+              b.forward = {{0, 0}, {1, 1}, {0, -1, 2, 1}, {2, 2}};
+            }),
             "forward: two runs of operators with nothing between\n  hint: they are one run");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.backward.pop_back(); }),
             "backward: 'relu' is not computed");
   EXPECT_EQ(fault_with([](Plan&, PlanBody& b) { b.backward = b.forward; }),
             "backward: 'relu' comes where 'odd name' is expected\n"
             "  hint: backward passes go from the last operator to the first");
-  EXPECT_EQ(first_with([](Plan&, PlanBody& b) {  // a third form, made of the copy before it is there
-              b.tensors[2].forms.push_back({Lying::kPart, 1, 0, {8, 8}, 1});
-              b.forward.insert(b.forward.begin() + 1, {0, -1, 2, 2});
-              b.backward.insert(b.backward.begin() + 2, {0, -1, 2, 2});
-            }),
-            "forward: the exchange of 'h' for part:1:d0:8+8 comes before what it needs\n"
-            "  hint: the forms of 'h' are part:1:d0,part:1:d0>copy,copy>part:1:d0:8+8");
+  EXPECT_EQ(
+      first_with([](Plan&, PlanBody& b) {  // a third form, made of the copy before it is there
+        b.tensors[2].forms.push_back({Lying::kPart, 1, 0, {8, 8}, 1});
+        b.forward.insert(b.forward.begin() + 1, {0, -1, 2, 2});
+        b.backward.insert(b.backward.begin() + 2, {0, -1, 2, 2});
+      }),
+      "forward: the exchange of 'h' for part:1:d0:8+8 comes before what it needs\n"
+      "  hint: the forms of 'h' are part:1:d0,part:1:d0>copy,copy>part:1:d0:8+8");
 }
 
 TEST(PlanTeams, AreRefusedByNameWhereNobodyKnowsThem) {

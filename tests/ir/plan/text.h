@@ -129,8 +129,7 @@ inline Plan plan_with_teams() {
   body.name = "t0";
   body.parts = {50, 30};
   body.divisions = {{{5, 3}}};
-  body.operators = {
-      {"fc1", "columns", 0}, {"relu", "axis 1", 0}, {"odd name", "", -1, {}, false}};
+  body.operators = {{"fc1", "columns", 0}, {"relu", "axis 1", 0}, {"odd name", "", -1, {}, false}};
   const BodyForm part{Lying::kPart, 1, 0};
   body.tensors = {{"fc1.weight", true, DType::kFp32, {{8, 0}, {16, 0}}, true, {part}},
                   {"fc1.bias", true, DType::kFp32, {{16, 0}}, true, {{Lying::kPart, 0, 0}}},

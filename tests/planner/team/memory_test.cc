@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of a team's members: against a count of every buffer, form by form, of random bodies.
+#include "ir/strategy/memory.h"
+
 #include "ir/base/rng.h"
 #include "ir/plan/body.h"
-#include "ir/strategy/memory.h"
 #include "planner/team/space.h"
 #include "tests/planner/team/team_plans.h"
 
@@ -101,8 +102,10 @@ class Counter {
     }
     return f;
   }
+  /// The gradient of a parameter goes to its bucket where its own tensor is reached.
   int gradient_holder(int f) const {
-    while (form(f).from != kNone && backward_exchange(graph_, body_, f) == TeamExchange::kNothing) {
+    while (form(f).from != kNone && !is_parameter(form(f).from) &&
+           backward_exchange(graph_, body_, f) == TeamExchange::kNothing) {
       f = form(f).from;
     }
     return f;
@@ -115,10 +118,13 @@ class Counter {
     return f;
   }
 
-  /// Which forms an operator keeps, in PyTorch: a product its factors, a Relu its output, a
-  /// normalization its input.
+  /// Which forms an operator keeps, in PyTorch: a product its factors, each for the gradient of the
+  /// other, a Relu its output, a normalization its input.
   std::vector<int> kept_by(int i) const {
-    if (type(i) == "MatMul") return op(i).inputs;
+    if (type(i) == "MatMul") {
+      if (has_gradient(tensor_of(op(i).inputs[0]))) return op(i).inputs;
+      return {op(i).inputs[0]};
+    }
     if (type(i) == "Relu") return op(i).outputs;
     if (type(i) == "LayerNormalization") return {op(i).inputs[0]};
     return {};
@@ -239,8 +245,7 @@ Strategy one_team(const Graph& graph, TeamBody body) {
 std::vector<MemoryUse> memory_of(const Graph& graph, const Strategy& strategy) {
   Training training = testing::training_of(graph, 4);
   training.optimizer.momentum = 0.9;
-  const Result<Plan> plan =
-      lower(graph, testing::eight_devices(), training, strategy, MadeBy());
+  const Result<Plan> plan = lower(graph, testing::eight_devices(), training, strategy, MadeBy());
   AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
   const Result<std::vector<MemoryUse>> use = peak_memory(*plan, graph);
   AGPCS_CHECK(use.ok(), "{}", use.status().message());
@@ -258,17 +263,16 @@ TEST(TeamMemory, IsWhatEveryBufferTakesOfRandomBodies) {
     problem.ops.resize(graph.ops.size());
     std::iota(problem.ops.begin(), problem.ops.end(), 0);
     const std::size_t members = problem.parts.size();
-    problem.costs = roofline_costs(graph,
-                                   {std::vector<double>(members, 1e12),
-                                    std::vector<double>(members, 1e12), 1e11, 1e-9},
-                                   4, Precision::kFp32);
+    problem.costs = roofline_costs(
+        graph, {std::vector<double>(members, 1e12), std::vector<double>(members, 1e12), 1e11, 1e-9},
+        4, Precision::kFp32);
     const TeamSpace space = team_space(problem);
     std::vector<int> options;
     for (const std::vector<TeamOption>& of_op : space.options) {
       options.push_back(static_cast<int>(rng.below(of_op.size())));
     }
-    std::optional<TeamBody> body = team_body(problem, space, options,
-                                             std::vector<int>(graph.tensors.size(), kNone));
+    std::optional<TeamBody> body =
+        team_body(problem, space, options, std::vector<int>(graph.tensors.size(), kNone));
     if (!body || !verify_team_body(graph, *body).ok()) continue;
     ++bodies;
     const Strategy strategy = one_team(graph, *body);

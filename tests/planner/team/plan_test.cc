@@ -87,7 +87,8 @@ TEST(TeamPlan, GoesBackToItsStrategy) {
 std::string text_of(const std::vector<Transfer>& transfers) {
   std::string text;
   for (const Transfer& t : transfers) {
-    text += fmt::format("{}rank {} rows {}+{}", text.empty() ? "" : "; ", t.peer, t.first_row, t.rows);
+    text +=
+        fmt::format("{}rank {} rows {}+{}", text.empty() ? "" : "; ", t.peer, t.first_row, t.rows);
   }
   return text;
 }
@@ -111,7 +112,8 @@ TEST(TeamPlan, UnlikeTeamsSendEachMemberWhatItNeeds) {
   // One device sends to a team of three, a/0 to b/0, a/1 and a/3; gradients come from the first.
   const TeamCase of("micro-batches 2\nstage a/0=4 : embed..h0_x2\nstage b/0+a/1+a/3=4 : *\n",
                     {{5, 4, 3}});
-  EXPECT_EQ(text_of(transfers(of.plan, 0, 0, 0)), "rank 3 rows 0+4; rank 1 rows 0+4; rank 2 rows 0+4");
+  EXPECT_EQ(text_of(transfers(of.plan, 0, 0, 0)),
+            "rank 3 rows 0+4; rank 1 rows 0+4; rank 2 rows 0+4");
   EXPECT_EQ(text_of(transfers(of.plan, 0, 0, 0, true)), "rank 3 rows 0+4");
   EXPECT_EQ(text_of(transfers(of.plan, 0, 2, 0)), "rank 0 rows 0+4");
   EXPECT_EQ(text_of(transfers(of.plan, 0, 2, 0, true)), "");
@@ -120,9 +122,10 @@ TEST(TeamPlan, UnlikeTeamsSendEachMemberWhatItNeeds) {
 }
 
 TEST(TeamPlan, EveryTransferHasItsOtherEnd) {
-  const TeamCase of("micro-batches 2\nstage a/0+b/0+b/1=3 a/1+b/2+b/3=1 : embed..h0_x2\n"
-                    "stage a/2+a/3=4 : *\n",
-                    {{2, 1, 1}, {1, 1}});
+  const TeamCase of(
+      "micro-batches 2\nstage a/0+b/0+b/1=3 a/1+b/2+b/3=1 : embed..h0_x2\n"
+      "stage a/2+a/3=4 : *\n",
+      {{2, 1, 1}, {1, 1}});
   for (const bool gradients : {false, true}) {
     int messages = 0;
     for (int rank = 0; rank < of.plan.rank_count(); ++rank) {
@@ -192,17 +195,31 @@ TEST(TeamPlan, FaultsThatTheModelTellsAreNamed) {
   EXPECT_EQ(fault_with([](PlanBody& b) { b.tensors[2].name = "y"; }),
             "plan: error: body t0: no operator of the stage has a tensor 'y'");
   EXPECT_EQ(fault_with([](PlanBody& b) { operator_named(b, "h0_ln1").gradient_sum = false; }),
-            "plan: error: body t0 of stage s0: team body: input 0 of 'h0_qkv0'?");
+            "plan: error: body t0: 'h0_ln1' is needed as copy/sum, and as copy\n"
+            "  hint: a tensor of several forms is listed, with what each is made of");
   EXPECT_EQ(fault_with([](PlanBody& b) { operator_named(b, "h0_x2").gradient_sum = true; }),
-            "plan: error: body t0: 'h0_down' is needed as copy/sum, and as copy?");
-  EXPECT_EQ(fault_with([](PlanBody& b) { std::swap(b.forward[0].last, b.forward[2].first); }), "?");
+            "plan: error: body t0: 'h0_x1' is needed as copy/sum, and as copy\n"
+            "  hint: a tensor of several forms is listed, with what each is made of");
+  EXPECT_EQ(
+      fault_with([](PlanBody& b) {  // an operator before the exchange that it needs
+        ++b.forward[2].last;
+        ++b.forward[4].first;
+      }),
+      "plan: error: body t0 of stage s0: team body: forward: 'h0_proj' reads 'h0_proj0', which "
+      "is not there yet");
 }
 
 TEST(TeamPlan, LacksMemoryByMember) {
   TeamCase of;
   of.cluster.kinds[1].memory_bytes = 60000;
   of.plan.cluster_digest = digest_of(print_cluster(of.cluster));
-  EXPECT_EQ(message_of(verify_plan_against(of.plan, of.graph, of.cluster)), "?");
+  EXPECT_EQ(
+      message_of(verify_plan_against(of.plan, of.graph, of.cluster)),
+      "b/0 (rank 3, stage s0) lacks 17.6kB: it has 60.0kB and needs 77.6kB\n"
+      "  parameters 15.4kB, gradients 15.4kB, activations 33.9kB, transfers 4.10kB, workspace "
+      "8.70kB\n"
+      "  hint: more micro-batches (now 2), a smaller batch (now 8), more devices or more "
+      "stages");
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ TEST(TeamRefusal, OfAStrategyNamesStageAndReader) {
   EXPECT_EQ(refuse_teams(of.strategy, "the search").message(),
             "stage 0 is computed by teams, which the search does not know yet\n"
             "  hint: replicas that are single devices");
-  EXPECT_NE(evaluate(*problem, of.strategy, {}).status().message().find("the planner does not know"),
-            std::string::npos);
+  EXPECT_NE(
+      evaluate(*problem, of.strategy, {}).status().message().find("the planner does not know"),
+      std::string::npos);
   EXPECT_NE(what_if_plan(*problem, of.strategy, 1).status().message().find("agpcs-plan explain"),
             std::string::npos);
   EXPECT_TRUE(refuse_teams(testing::on_all(*problem), "the search").ok());
@@ -41,9 +42,10 @@ TEST(TeamRefusal, OfAStrategyNamesStageAndReader) {
 TEST(TeamRefusal, OfAPlanNamesStageBodyAndReader) {
   const TeamCase of;
   const auto problem = problem_of(of);
-  EXPECT_EQ(simulate(of.plan, of.graph, of.cluster, problem->costs).status().message(),
-            "plan: error: stage s0 is computed by teams (body t0), which the simulator does not know "
-            "yet\n  hint: a plan whose replicas are single devices");
+  EXPECT_EQ(
+      simulate(of.plan, of.graph, of.cluster, problem->costs).status().message(),
+      "plan: error: stage s0 is computed by teams (body t0), which the simulator does not know "
+      "yet\n  hint: a plan whose replicas are single devices");
   EXPECT_TRUE(warm_starts(*problem, of.plan).empty());
 }
 
@@ -114,9 +116,10 @@ TEST(VerifyStrategy, NamesFaultsOfTeams) {
             "strategy: 3 bodies for 2 stages with teams");
   EXPECT_EQ(fault_with([](Strategy& s) { std::swap(s.bodies[0], s.bodies[1]); }).substr(0, 45),
             "strategy: stage 0 has 17 operators, and its b");
-  EXPECT_EQ(fault_with([](Strategy& s) { s.bodies[1].step_end.clear(); }),
-            "strategy: stage 1: team body: backward: summands of the gradient of 'h1_g_ln2' are left "
-            "out");
+  EXPECT_EQ(
+      fault_with([](Strategy& s) { s.bodies[1].step_end.clear(); }),
+      "strategy: stage 1: team body: backward: summands of the gradient of 'h1_g_ln2' are left "
+      "out");
 }
 
 TEST(PrintStrategy, SaysTeamsAndBodies) {

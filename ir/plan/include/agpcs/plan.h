@@ -106,8 +106,8 @@ struct BodyForm {
   Lying lying = Lying::kCopy;
   int axis = 0;       ///< kPart
   int division = -1;  ///< kPart: index into PlanBody::divisions
-  /// kPart: extents of bands, one behind another, of each of which every member has its part. Empty:
-  /// the whole axis is one.
+  /// kPart: extents of bands, one behind another, of each of which every member has its part.
+  /// Empty: the whole axis is one.
   std::vector<std::int64_t> bands = {};
   int from = -1;  ///< the form of the tensor that it is made of; -1: it begins so
   bool is_same(const BodyForm& other) const;  ///< lies in the same way, whatever it is made of
@@ -140,8 +140,9 @@ struct BodyOperator {
   bool gradient_sum = false;  ///< of one that is whole: each member has a summand of its gradients
 };
 
-/// A step of a body: a run of operators, or the exchange that belongs to a form of a tensor. Forward
-/// it makes the form; backward it brings the form's gradient to the one that it was made of.
+/// A step of a body: a run of operators, or the exchange that belongs to a form of a tensor.
+/// Forward it makes the form; backward it brings the form's gradient to the one that it was made
+/// of.
 struct BodyStep {
   int first = 0, last = -1;  ///< both of the run; backward passes go from last to first
   int tensor = -1, form = -1;
@@ -151,9 +152,9 @@ struct BodyStep {
 /// What the members of the teams of a stage do in one forward and one backward pass of a
 /// micro-batch. All members go through the steps in their order, so that their exchanges are in one
 /// order, too. What comes from other stages is a copy on every member, what goes there leaves as
-/// one, and so do gradients. Parameters are copies or parts, and so are their gradients and what the
-/// optimizer keeps for them. After the last backward pass of a step, and before a bucket has its
-/// last gradient, `step_end` sums gradients of parameters of which members have summands.
+/// one, and so do gradients. Parameters are copies or parts, and so are their gradients and what
+/// the optimizer keeps for them. After the last backward pass of a step, and before a bucket has
+/// its last gradient, `step_end` sums gradients of parameters of which members have summands.
 struct PlanBody {
   std::string name;                 ///< "t0", ...
   std::vector<std::int64_t> parts;  ///< of each member, as they were asked for
@@ -448,9 +449,10 @@ struct Transfer {
 /// j takes it from producer replica j mod producers and returns a gradient to it; the producer sums
 /// these gradients.
 ///
-/// Where a replica is a team, each member of the replica that gets something gets it from one member
-/// of the one that has it: member j from member j mod members. So activations and gradients of a cut
-/// between stages of unlike teams take other ways; `gradients` asks for those of gradients.
+/// Where a replica is a team, each member of the replica that gets something gets it from one
+/// member of the one that has it: member j from member j mod members. So activations and gradients
+/// of a cut between stages of unlike teams take other ways; `gradients` asks for those of
+/// gradients.
 std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch,
                                 bool gradients = false);
 
