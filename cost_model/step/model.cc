@@ -5,7 +5,7 @@
 #include "cost_model/step/times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 
 #include <fmt/format.h>

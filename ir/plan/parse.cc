@@ -2,7 +2,7 @@
 // The grammar of docs/reference/plan_format.md. `find_faults` checks what a plan means; printing
 // the plan again checks that its text is the only spelling of it.
 #include "ir/base/diagnostics.h"
-#include "ir/plan/body_text.h"
+#include "ir/plan/body/body_text.h"
 #include "ir/plan/instruction.h"
 #include "ir/plan/lines.h"
 #include "ir/plan/repetition.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/units.h"
-#include "ir/plan/body_text.h"
+#include "ir/plan/body/body_text.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/flow.h"
 #include "ir/plan/instruction.h"

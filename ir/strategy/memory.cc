@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/memory.h"
 
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_body.h"
 #include "ir/strategy/program_memory.h"

@@ -3,7 +3,7 @@
 #include "ir/strategy/plan_against.h"
 
 #include "ir/base/units.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 #include "ir/strategy/memory.h"

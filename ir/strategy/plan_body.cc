@@ -2,7 +2,7 @@
 #include "ir/strategy/plan_body.h"
 
 #include "ir/base/at.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/text.h"
 #include "ir/strategy/plan_graph.h"
 

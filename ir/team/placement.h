@@ -5,7 +5,7 @@
 
 #include "ir/graph/graph.h"
 #include "ir/graph/split/split.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 
 #include <agpcs/types.h>
 

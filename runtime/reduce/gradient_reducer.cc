@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/all_values.h"
 #include "ir/base/named.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "runtime/reduce/reducer_base.h"
 #include "runtime/replay/resolved_program.h"

@@ -4,7 +4,7 @@
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/command.h"
 
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "tools/run/keeper/elastic.h"
 #include "tools/run/keeper/keeper.h"
 #include "tools/run/options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Teams in plans: text, faults, who sends what to whom, refusals.
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tests/ir/plan/text.h"
 

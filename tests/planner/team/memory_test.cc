@@ -3,7 +3,7 @@
 #include "ir/strategy/memory.h"
 
 #include "ir/base/rng.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "planner/team/space.h"
 #include "tests/planner/team/team_plans.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Teams from strategy to plan, through the plan's text, and back.
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/plan_against.h"
 #include "planner/problem/strategy_of_plan.h"

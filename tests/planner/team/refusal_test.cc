@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What knows no teams refuses them by name.
 #include "cost_model/step/simulator.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/evaluator.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan/body_text.h"
+#include "ir/plan/body/body_text.h"
 
 #include "ir/base/all_values.h"
 #include "ir/base/named.h"
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/text.h"
 
 #include <fmt/format.h>

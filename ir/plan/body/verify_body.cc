@@ -6,7 +6,7 @@
 // All members of a team run one program and one body, so that they issue the team's exchanges in
 // one order. These are within passes, which are one node for all ranks of a stage where
 // `check_progress` looks for cycles.
-#include "ir/plan/body.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 
