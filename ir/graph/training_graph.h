@@ -45,4 +45,10 @@ Result<Graph> attach_loss(Graph graph, Loss& loss);
 /// gradient. Cost: O(operators + tensors).
 Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped = nullptr);
 
+/// Moves operators that compute from constants alone to `Graph::prologue`, and marks what they make
+/// as kPrepared. Stays: what draws random numbers, what makes an output of the graph, and a view of
+/// constants that has one reader, which is with its reader for nothing. Ids of operators change.
+/// Needs: attentions are not fused. Cost: O(operators + edges).
+void make_prologue(Graph& graph);
+
 }  // namespace agpcs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/executor.h"
 
-#include "ir/graph/prologue.h"
+#include "ir/graph/training_graph.h"
 #include "runtime/support/gradient_copy.h"
 #include "tests/system/executor/stage_driver.h"
 
