@@ -321,7 +321,7 @@ TEST(TeamMemory, OfATeamThatDividesNothingIsThatOfOneDevice) {
 }
 
 TEST(TeamMemory, OfPartsOfParametersIsThatOfTheParts) {
-  const testing::TeamCase of;
+  const testing::TeamPlanCase of;
   const std::vector<MemoryUse> use = *peak_memory(of.plan, of.graph);
   for (const PlanBucket& bucket : of.plan.buckets) {
     const PlanStage& stage = of.plan.stages[static_cast<std::size_t>(bucket.stage)];

@@ -21,25 +21,25 @@
 namespace agpcs {
 namespace {
 
-using testing::TeamCase;
+using testing::TeamPlanCase;
 
 std::string message_of(const Status& status) { return status.ok() ? "" : status.message(); }
 
 TEST(TeamPlan, IsTheGoldenOne) {
-  const TeamCase of;
+  const TeamPlanCase of;
   std::ifstream file(AGPCS_TEAM_PLAN);
   const std::string golden{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(print_plan(of.plan), golden);
 }
 
 TEST(TeamPlan, VerifiesAgainstModelAndCluster) {
-  const TeamCase of;
+  const TeamPlanCase of;
   EXPECT_EQ(message_of(verify_plan(of.plan)), "");
   EXPECT_EQ(message_of(verify_plan_against(of.plan, of.graph, of.cluster)), "");
 }
 
 TEST(TeamPlan, IsItsText) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const std::string text = print_plan(of.plan);
   const Result<Plan> again = parse_plan(text, "t.plan");
   ASSERT_TRUE(again.ok()) << again.status().message();
@@ -95,7 +95,7 @@ std::string text_of(const std::vector<Transfer>& transfers) {
 
 // Devices in the cluster's order: a/0 a/1 a/2 b/0 b/1 b/2 are the ranks 0 to 5.
 TEST(TeamPlan, EachMemberGetsRowsFromOneMember) {
-  const TeamCase of;
+  const TeamPlanCase of;
   EXPECT_EQ(of.plan.stages[0].members(0), (std::vector<int>{0, 3}));
   EXPECT_EQ(of.plan.stages[1].members(1), (std::vector<int>{4, 5}));
   EXPECT_EQ(of.plan.stages[1].all_ranks(), (std::vector<int>{1, 2, 4, 5}));
@@ -110,8 +110,8 @@ TEST(TeamPlan, EachMemberGetsRowsFromOneMember) {
 
 TEST(TeamPlan, UnlikeTeamsSendEachMemberWhatItNeeds) {
   // One device sends to a team of three, a/0 to b/0, a/1 and a/3; gradients come from the first.
-  const TeamCase of("micro-batches 2\nstage a/0=4 : embed..h0_x2\nstage b/0+a/1+a/3=4 : *\n",
-                    {{5, 4, 3}});
+  const TeamPlanCase of("micro-batches 2\nstage a/0=4 : embed..h0_x2\nstage b/0+a/1+a/3=4 : *\n",
+                        {{5, 4, 3}});
   EXPECT_EQ(text_of(transfers(of.plan, 0, 0, 0)),
             "rank 3 rows 0+4; rank 1 rows 0+4; rank 2 rows 0+4");
   EXPECT_EQ(text_of(transfers(of.plan, 0, 0, 0, true)), "rank 3 rows 0+4");
@@ -122,7 +122,7 @@ TEST(TeamPlan, UnlikeTeamsSendEachMemberWhatItNeeds) {
 }
 
 TEST(TeamPlan, EveryTransferHasItsOtherEnd) {
-  const TeamCase of(
+  const TeamPlanCase of(
       "micro-batches 2\nstage a/0+b/0+b/1=3 a/1+b/2+b/3=1 : embed..h0_x2\n"
       "stage a/2+a/3=4 : *\n",
       {{2, 1, 1}, {1, 1}});
@@ -145,7 +145,7 @@ TEST(TeamPlan, EveryTransferHasItsOtherEnd) {
 }
 
 TEST(TeamPlan, MembersHoldTheirPartsOfBuckets) {
-  const TeamCase of;
+  const TeamPlanCase of;
   for (const PlanBucket& bucket : of.plan.buckets) {
     const PlanBody& body = of.plan.bodies[static_cast<std::size_t>(bucket.stage)];
     std::int64_t parts = 0, copies = 0, held = 0;
@@ -165,7 +165,7 @@ TEST(TeamPlan, MembersHoldTheirPartsOfBuckets) {
 /// Returns the fault that model and cluster find in a changed plan.
 template <typename Change>
 std::string fault_with(Change change) {
-  TeamCase of;
+  TeamPlanCase of;
   change(of.plan.bodies[0]);
   return message_of(verify_plan_against(of.plan, of.graph, of.cluster));
 }
@@ -210,7 +210,7 @@ TEST(TeamPlan, FaultsThatTheModelTellsAreNamed) {
 }
 
 TEST(TeamPlan, LacksMemoryByMember) {
-  TeamCase of;
+  TeamPlanCase of;
   of.cluster.kinds[1].memory_bytes = 60000;
   of.plan.cluster_digest = digest_of(print_cluster(of.cluster));
   EXPECT_EQ(

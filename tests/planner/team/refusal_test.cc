@@ -19,14 +19,14 @@
 namespace agpcs {
 namespace {
 
-using testing::TeamCase;
+using testing::TeamPlanCase;
 
-std::unique_ptr<const Problem> problem_of(const TeamCase& of) {
+std::unique_ptr<const Problem> problem_of(const TeamPlanCase& of) {
   return testing::problem_of(of.graph, of.cluster, 8);
 }
 
 TEST(TeamRefusal, OfAStrategyNamesStageAndReader) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const auto problem = problem_of(of);
   EXPECT_EQ(refuse_teams(of.strategy, "the search").message(),
             "stage 0 is computed by teams, which the search does not know yet\n"
@@ -40,7 +40,7 @@ TEST(TeamRefusal, OfAStrategyNamesStageAndReader) {
 }
 
 TEST(TeamRefusal, OfAPlanNamesStageBodyAndReader) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const auto problem = problem_of(of);
   EXPECT_EQ(
       simulate(of.plan, of.graph, of.cluster, problem->costs).status().message(),
@@ -50,7 +50,7 @@ TEST(TeamRefusal, OfAPlanNamesStageBodyAndReader) {
 }
 
 TEST(TeamRefusal, IsOursWhereNoCallerMayAsk) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const auto problem = problem_of(of);
   EXPECT_DEATH(Evaluator(*problem).evaluate(of.strategy), "the evaluator does not know");
   EXPECT_DEATH(Evaluator(*problem).lacking(of.strategy), "the evaluator does not know");
@@ -59,13 +59,13 @@ TEST(TeamRefusal, IsOursWhereNoCallerMayAsk) {
                "the search does not know");
 }
 
-std::string fault_of(const TeamCase& of, const Strategy& strategy) {
+std::string fault_of(const TeamPlanCase& of, const Strategy& strategy) {
   const Status status = verify_strategy(strategy, of.graph, of.cluster, 8);
   return status.ok() ? "" : status.message();
 }
 
 TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const auto fault_with = [&](auto change) {
     Strategy strategy = of.strategy;
     change(strategy);
@@ -79,8 +79,8 @@ TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
   EXPECT_EQ(fault_with([](Strategy& s) { s.schedule = Schedule::kZeroBubble; }),
             "strategy: stage 0 has teams, and its backward passes are parted: the two do not go "
             "together yet");
-  const TeamCase tied = [] {
-    TeamCase with_ties;
+  const TeamPlanCase tied = [] {
+    TeamPlanCase with_ties;
     with_ties.graph = testing::gpt_graph({2, 4, 32, 8, 8, 64, 40});
     with_ties.strategy =
         testing::strategy_of(testing::kTwoTeamStages, with_ties.graph, with_ties.cluster);
@@ -93,7 +93,7 @@ TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
 }
 
 TEST(VerifyStrategy, NamesFaultsOfTeams) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const auto fault_with = [&](auto change) {
     Strategy strategy = of.strategy;
     change(strategy);
@@ -123,7 +123,7 @@ TEST(VerifyStrategy, NamesFaultsOfTeams) {
 }
 
 TEST(PrintStrategy, SaysTeamsAndBodies) {
-  const TeamCase of;
+  const TeamPlanCase of;
   const std::string text = print_strategy(of.strategy, of.graph, of.cluster);
   EXPECT_NE(text.find("stage 0 body=0: a/0+b/0=4\n"), std::string::npos) << text;
   EXPECT_NE(text.find("stage 1 body=1: a/1+a/2=3 b/1+b/2=1\n"), std::string::npos) << text;

@@ -67,13 +67,13 @@ inline Plan team_plan_of(const Graph& graph, const Cluster& cluster, const Strat
   return *std::move(plan);
 }
 
-struct TeamCase {
+struct TeamPlanCase {
   Graph graph = small_gpt();
   Cluster cluster = eight_devices();
   Strategy strategy;
   Plan plan;
-  explicit TeamCase(const std::string& text = kTwoTeamStages,
-                    const std::vector<std::vector<std::int64_t>>& parts = {{5, 3}, {1, 1}}) {
+  explicit TeamPlanCase(const std::string& text = kTwoTeamStages,
+                        const std::vector<std::vector<std::int64_t>>& parts = {{5, 3}, {1, 1}}) {
     strategy = strategy_of(text, graph, cluster);
     add_bodies(strategy, graph, parts);
     plan = team_plan_of(graph, cluster, strategy, 8);
