@@ -137,8 +137,9 @@ IdSet fixed_ops(const Graph& graph) {
   const auto is_known = [&](TensorId id) {
     if (id == kNone) return true;
     const Tensor& tensor = graph.tensor(id);
-    return tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kPrepared ||
-           fixed.has(tensor.producer);
+    const bool is_weight = tensor.frozen && tensor.shape.size() > 1;
+    return (tensor.kind == TensorKind::kConstant && !is_weight) ||
+           tensor.kind == TensorKind::kPrepared || fixed.has(tensor.producer);
   };
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
     const Op& op = graph.op(id);

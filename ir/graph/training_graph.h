@@ -46,9 +46,10 @@ Result<Graph> attach_loss(Graph graph, Loss& loss);
 Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped = nullptr);
 
 /// Moves operators that compute from constants alone to `Graph::prologue`, and marks what they make
-/// as kPrepared. Stays: what draws random numbers, what makes an output of the graph, and a view of
-/// constants that has one reader, which is with its reader for nothing. Ids of operators change.
-/// Needs: attentions are not fused. Cost: O(operators + edges).
+/// as kPrepared. Stays: what reads frozen weights of several axes, because a stage may hold less of
+/// them than of what is made of them; what draws random numbers, what makes an output of the graph,
+/// and a view of constants that has one reader, which is with its reader for nothing. Ids of
+/// operators change. Needs: attentions are not fused. Cost: O(operators + edges).
 void make_prologue(Graph& graph);
 
 }  // namespace agpcs

@@ -130,7 +130,7 @@ Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
   std::vector<const Op*> ops;
   for (auto op = graph.prologue.rbegin(); op != graph.prologue.rend(); ++op) {
     if (std::none_of(op->outputs.begin(), op->outputs.end(),
-                     [&](TensorId id) { return open.count(id) > 0; })) {
+                     [&](TensorId id) { return id != kNone && open.count(id) > 0; })) {
       continue;
     }
     ops.push_back(&*op);
@@ -177,7 +177,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   AGPCS_RETURN_IF_ERROR(code.bind(ops));
   code.find_last_uses(keep);
   code.find_segments(keep, segment_ends);
-  AGPCS_RETURN_IF_ERROR(code.load_constants(device));
+  AGPCS_RETURN_IF_ERROR(code.load_constants(keep, device));
   return code;
 }
 
@@ -208,8 +208,19 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
   return {};
 }
 
-Status StageCode::load_constants(at::Device device) {
+Status StageCode::load_constants(const std::vector<TensorId>& keep, at::Device device) {
   std::vector<TensorId> prepared;
+  for (const TensorId id : keep) {
+    const Tensor& tensor = graph_->tensor(id);
+    if (!is_fixed(tensor)) continue;
+    fixed_results_.push_back(id);
+    if (tensor.kind == TensorKind::kPrepared) {
+      prepared.push_back(id);
+    } else {
+      AGPCS_TRY(const at::Tensor value, constant_tensor(tensor, samples_));
+      constants_.emplace(id, value.to(device));
+    }
+  }
   for (const Step& step : steps_) {
     const Op& op = graph_->op(step.op);
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -268,6 +279,7 @@ void StageCode::find_segments(const std::vector<TensorId>& keep,
 
 void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const {
   for (const Segment& segment : segments_) run_segment(segment, values, run);
+  for (const TensorId id : fixed_results_) values[id] = constants_.at(id);
 }
 
 void StageCode::run_segment(const Segment& segment,

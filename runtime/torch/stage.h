@@ -87,7 +87,7 @@ class StageCode {
     std::vector<TensorId> dead;  // tensors that are last used here
   };
   Status bind(const std::vector<OpId>& ops);
-  Status load_constants(at::Device device);
+  Status load_constants(const std::vector<TensorId>& keep, at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
   void find_segments(const std::vector<TensorId>& keep,
                      const std::vector<std::size_t>& segment_ends);
@@ -100,6 +100,7 @@ class StageCode {
   std::vector<TensorId> inputs_;
   std::vector<Segment> segments_;
   std::unordered_map<TensorId, at::Tensor> constants_;  // on the device
+  std::vector<TensorId> fixed_results_;                 // of `keep`, those that are in constants_
 };
 
 /// Returns the tensor of a graph's constant for `samples` samples, in host memory. Error: its bytes

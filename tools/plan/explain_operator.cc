@@ -25,6 +25,14 @@ constexpr std::size_t kMostListed = 16;
 constexpr std::size_t kNameColumns = 40;
 
 Status no_operator(const Graph& graph, const std::string& name) {
+  for (const Op& op : graph.prologue) {
+    if (op.name != name) continue;
+    return invalid_input(fmt::format(
+        "operator '{}' of model '{}' computes from constants alone: no step has it\n"
+        "  hint: each stage that reads what it makes computes it once, before the first "
+        "step",
+        name, graph.called()));
+  }
   std::vector<std::string> names;
   for (const Op& op : graph.ops) names.push_back(op.name);
   std::string hint;

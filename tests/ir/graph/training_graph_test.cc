@@ -337,6 +337,26 @@ TEST(DeriveBackward, PutsWhatIsTheSameInEachStepInThePrologue) {
   EXPECT_TRUE(verify_graph(*graph).ok()) << verify_graph(*graph).message();
 }
 
+TEST(DeriveBackward, LeavesWhatReadsFrozenWeightsInTheSteps) {
+  const Graph frozen = [] {
+    Graph graph = graph_of(
+        "graph frozen\n"
+        "input x fp32[n,4]\n"
+        "parameter w fp32[4]\n"
+        "constant table fp32[4,4]\n"
+        "cast: t = Cast-13(table) to=1 -> fp32[4,4]\n"
+        "mm: a = MatMul-13(x, t) -> fp32[n,4]\n"
+        "scale: b = Mul-14(a, w) -> fp32[n,4]\n"
+        "mean: l = ReduceMean-17(b) keepdims=0 -> fp32[]\n"
+        "loss l\n");
+    graph.tensor(graph.find_tensor("table")).frozen = true;
+    return graph;
+  }();
+  const auto graph = derive_backward(frozen);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_TRUE(graph->prologue.empty()) << print_graph(*graph);
+}
+
 TEST(DeriveBackward, RefusesATensorWithoutElements) {
   EXPECT_EQ(gradients_of("graph empty\n"
                          "input x fp32[n,4]\n"

@@ -202,6 +202,29 @@ TEST(TorchExecutor, ThePrologueIsMadeForEachNumberOfSamples) {
   }
 }
 
+TEST(TorchExecutor, CountsLabelsOfThePrologue) {
+  Graph every_time = testing::graph_of(R"(
+      input x [n,6]
+      constant zero int64[]
+      constant extents int64[1]
+      parameter w [6,4]
+      labels = Expand(zero, extents) int64[n]
+      y = MatMul(x, w) [n,4]
+      l = SoftmaxCrossEntropyLoss(y, labels) []
+      outputs y
+      loss l
+  )");
+  testing::set_constant(every_time, "zero", std::int64_t{0});
+  testing::set_constant(every_time, "extents", std::int64_t{0});
+  every_time.tensor(every_time.find_tensor("extents")).constant.per_sample = {1};
+  Graph once = every_time;
+  make_prologue(once);
+  ASSERT_EQ(once.prologue.size(), 1U);
+  auto a = driver(every_time, "micro-batches 3\nstage a/0=3 : *\n", 8, seeded(3));
+  auto b = driver(once, "micro-batches 3\nstage a/0=3 : *\n", 8, seeded(3));
+  EXPECT_EQ(a.steps(3), b.steps(3));
+}
+
 TEST(TorchExecutor, NamesAnOperatorOfThePrologueThatItCannotRun) {
   Graph graph = graph_with_factors();
   graph.ops.front().type = "Frobnicate";

@@ -105,7 +105,13 @@ class Uses:
                 self._passing.await_back(tensor, names)
 
 
+# These give what they read where there is nothing to compute, though their schemas do not say so.
+_SOMETIMES_VIEWS = frozenset(f"aten::{name}" for name in (
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "chain_matmul", "einsum", "meshgrid", "sum_to_size", "type_as"))
+
+
 def _may_be_view(node):
     """Whether what a node gives may lie in the memory of what it reads."""
     of_node = schema(node)
-    return is_region(node) or is_view(node) or of_node is not None and of_node.name.endswith("dropout")
+    return (is_region(node) or is_view(node)
+            or of_node is not None and (of_node.name in _SOMETIMES_VIEWS or of_node.name.endswith("dropout")))
