@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/lines.h"
 
+#include "ir/base/all_values.h"
+#include "ir/base/named.h"
 #include "ir/plan/text.h"
 
 #include <fmt/format.h>
@@ -246,6 +248,15 @@ bool PlanLineReader::yes_no_value(const std::string& key) {
     fail(fmt::format("{} is '{}', not yes or no", key, text));
   }
   return text == "yes";
+}
+
+DType PlanLineReader::type_value(const std::string& key) {
+  const std::string_view text = value(key);
+  const auto named = dtype_named(text);
+  if (!named) {
+    fail(fmt::format("unknown type '{}'", text), did_you_mean(text, names_of(kDTypes), "types"));
+  }
+  return named.value_or(DType::kFp32);
 }
 
 int PlanLineReader::reference_value(const std::string& key, char letter) {

@@ -4,6 +4,8 @@
 
 #include "ir/base/diagnostics.h"
 
+#include <agpcs/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -85,6 +87,7 @@ class PlanLineReader {
   std::uint64_t unsigned_value(const std::string& key);
   double number_value(const std::string& key);
   bool yes_no_value(const std::string& key);
+  DType type_value(const std::string& key);
   int reference_value(const std::string& key, char letter);
   /// Reads "s1,s3" as {1, 3} for letter 's'.
   std::vector<int> references_value(const std::string& key, char letter);

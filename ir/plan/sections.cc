@@ -4,7 +4,6 @@
 
 #include "ir/base/all_values.h"
 #include "ir/base/diagnostics.h"
-#include "ir/base/named.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/flow.h"
 #include "ir/plan/lines.h"
@@ -43,20 +42,11 @@ void read_list(PlanLineReader& in, const char* key, List& list,
   list = std::move(*parsed);
 }
 
-void read_type(PlanLineReader& in, DType& type) {
-  const std::string_view text = in.value("type");
-  if (const auto named = dtype_named(text)) {
-    type = *named;
-  } else {
-    in.fail(fmt::format("unknown type '{}'", text), did_you_mean(text, names_of(kDTypes), "types"));
-  }
-}
-
 CutTensor read_tensor(const PlanLine& line, Diagnostics& diagnostics) {
   PlanLineReader in(line, diagnostics, {"type", "shape", "gradient"});
   CutTensor tensor;
   tensor.name = in.name("a tensor");
-  read_type(in, tensor.type);
+  tensor.type = in.type_value("type");
   const std::string_view shape = in.value("shape");
   tensor.batched = false;
   if (in.ok() && shape != "scalar") {
@@ -224,7 +214,7 @@ PlanBucket read_bucket(const PlanLine& line, PlanLines& lines, Diagnostics& diag
   bucket.stage = in.reference_value("stage", 's');
   if (in.next_is("shared-with")) bucket.shared_with = in.references_value("shared-with", 's');
   read_algorithm(in, bucket);
-  read_type(in, bucket.type);
+  bucket.type = in.type_value("type");
   if (in.next_is("state")) read_parts(in, bucket);
   const std::int64_t gradients = in.integer_value("gradients");
   const std::int64_t elements = in.integer_value("elements");

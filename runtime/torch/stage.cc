@@ -123,9 +123,8 @@ Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples) {
   return value.to(computed_type(tensor.type));
 }
 
-Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
-                                                        const std::vector<TensorId>& wanted,
-                                                        std::int64_t samples) {
+Result<FixedTensors> fixed_tensors(const Graph& graph, const std::vector<TensorId>& wanted,
+                                   std::int64_t samples) {
   std::set<TensorId> open(wanted.begin(), wanted.end());
   std::vector<const Op*> ops;
   for (auto op = graph.prologue.rbegin(); op != graph.prologue.rend(); ++op) {
@@ -139,17 +138,16 @@ Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
   if (std::string unknown = unknown_operators(ops); !unknown.empty()) {
     return invalid_input(std::move(unknown));
   }
+  FixedTensors values;
+  for (const TensorId id : open) {
+    if (id == kNone || graph.tensor(id).kind != TensorKind::kConstant) continue;
+    AGPCS_TRY(values[id], constant_tensor(graph.tensor(id), samples));
+  }
   const at::NoGradGuard no_gradients;
-  std::map<TensorId, at::Tensor> values;
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
     Tensors in((*op)->inputs.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
-      const TensorId id = (*op)->inputs[i];
-      if (id == kNone) continue;
-      if (graph.tensor(id).kind == TensorKind::kConstant && values.count(id) == 0) {
-        AGPCS_TRY(values[id], constant_tensor(graph.tensor(id), samples));
-      }
-      in[i] = values.at(id);
+      if ((*op)->inputs[i] != kNone) in[i] = values.at((*op)->inputs[i]);
     }
     Tensors out;
     try {
@@ -161,7 +159,7 @@ Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
       if ((*op)->outputs[i] != kNone) values[(*op)->outputs[i]] = std::move(out[i]);
     }
   }
-  std::map<TensorId, at::Tensor> result;
+  FixedTensors result;
   for (const TensorId id : wanted) result[id] = values.at(id);
   return result;
 }
@@ -174,14 +172,14 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   StageCode code;
   code.graph_ = &graph;
   code.samples_ = samples;
-  AGPCS_RETURN_IF_ERROR(code.bind(ops));
+  code.bind(ops);
   code.find_last_uses(keep);
   code.find_segments(keep, segment_ends);
   AGPCS_RETURN_IF_ERROR(code.load_constants(keep, device));
   return code;
 }
 
-Status StageCode::bind(const std::vector<OpId>& ops) {
+void StageCode::bind(const std::vector<OpId>& ops) {
   std::set<TensorId> made, read;
   for (OpId id : ops) {
     const Op& op = graph_->op(id);
@@ -191,12 +189,8 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
     }
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       if (op.inputs[i] == kNone) continue;
-      const Tensor& tensor = graph_->tensor(op.inputs[i]);
-      if (tensor.kind == TensorKind::kConstant) {
-        AGPCS_TRY(step.host[i], constant_tensor(tensor, samples_));
-      } else if (!is_fixed(tensor) && made.count(op.inputs[i]) == 0) {
-        read.insert(op.inputs[i]);
-      }
+      const bool comes = !is_fixed(graph_->tensor(op.inputs[i])) && made.count(op.inputs[i]) == 0;
+      if (comes) read.insert(op.inputs[i]);
     }
     if (!op.inputs.empty() && op.inputs[0] != kNone) {
       step.batch_axis = batch_axis_of(graph_->tensor(op.inputs[0]).shape);
@@ -205,35 +199,27 @@ Status StageCode::bind(const std::vector<OpId>& ops) {
     steps_.push_back(std::move(step));
   }
   inputs_.assign(read.begin(), read.end());
-  return {};
 }
 
 Status StageCode::load_constants(const std::vector<TensorId>& keep, at::Device device) {
-  std::vector<TensorId> prepared;
   for (const TensorId id : keep) {
-    const Tensor& tensor = graph_->tensor(id);
-    if (!is_fixed(tensor)) continue;
-    fixed_results_.push_back(id);
-    if (tensor.kind == TensorKind::kPrepared) {
-      prepared.push_back(id);
-    } else {
-      AGPCS_TRY(const at::Tensor value, constant_tensor(tensor, samples_));
-      constants_.emplace(id, value.to(device));
-    }
+    if (is_fixed(graph_->tensor(id))) fixed_results_.push_back(id);
   }
+  std::vector<TensorId> wanted = fixed_results_;
   for (const Step& step : steps_) {
-    const Op& op = graph_->op(step.op);
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      if (step.host[i].defined()) {
-        constants_.emplace(op.inputs[i], step.host[i].to(device));
-      } else if (op.inputs[i] != kNone &&
-                 graph_->tensor(op.inputs[i]).kind == TensorKind::kPrepared) {
-        prepared.push_back(op.inputs[i]);
-      }
+    for (const TensorId id : graph_->op(step.op).inputs) {
+      if (id != kNone && is_fixed(graph_->tensor(id))) wanted.push_back(id);
     }
   }
-  AGPCS_TRY(const auto values, prepared_tensors(*graph_, prepared, samples_));
-  for (const auto& [id, value] : values) constants_.emplace(id, value.to(device));
+  AGPCS_TRY(const FixedTensors fixed, fixed_tensors(*graph_, wanted, samples_));
+  for (const auto& [id, value] : fixed) constants_.emplace(id, value.to(device));
+  for (Step& step : steps_) {
+    const std::vector<TensorId>& inputs = graph_->op(step.op).inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] != kNone && graph_->tensor(inputs[i]).kind == TensorKind::kConstant)
+        step.host[i] = fixed.at(inputs[i]);
+    }
+  }
   return {};
 }
 

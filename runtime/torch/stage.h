@@ -86,7 +86,7 @@ class StageCode {
     Tensors host;                // constants among the inputs, in host memory
     std::vector<TensorId> dead;  // tensors that are last used here
   };
-  Status bind(const std::vector<OpId>& ops);
+  void bind(const std::vector<OpId>& ops);
   Status load_constants(const std::vector<TensorId>& keep, at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
   void find_segments(const std::vector<TensorId>& keep,
@@ -115,11 +115,12 @@ Status check_kernels(const Graph& graph, const std::vector<OpId>& ops);
 
 /// Returns whether a tensor has the same value in each pass: it is a constant, or prepared.
 bool is_fixed(const Tensor& tensor);
-/// Returns kPrepared tensors for `samples` samples, in host memory, by the operators of the graph's
-/// prologue. Errors: as of `constant_tensor`; an operator has no kernel, or fails (it is named).
-Result<std::map<TensorId, at::Tensor>> prepared_tensors(const Graph& graph,
-                                                        const std::vector<TensorId>& wanted,
-                                                        std::int64_t samples);
+using FixedTensors = std::map<TensorId, at::Tensor>;
+/// Returns such tensors for `samples` samples, in host memory; the graph's prologue makes the
+/// prepared ones. Errors: as of `constant_tensor`; an operator has no kernel, or fails (it is
+/// named).
+Result<FixedTensors> fixed_tensors(const Graph& graph, const std::vector<TensorId>& wanted,
+                                   std::int64_t samples);
 
 /// Returns "node 'drop' (Dropout): why".
 std::string describe_obstacle(const Op& op, const char* why);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/body/body_text.h"
 
-#include "ir/base/all_values.h"
-#include "ir/base/named.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/text.h"
 
@@ -181,13 +179,7 @@ class BodyReader {
     BodyTensor tensor;
     tensor.parameter = line.keyword() == "parameter";
     tensor.name = in.name("a tensor");
-    const std::string_view type = in.value("type");
-    if (const auto named = dtype_named(type)) {
-      tensor.type = *named;
-    } else {
-      in.fail(fmt::format("unknown type '{}'", type),
-              did_you_mean(type, names_of(kDTypes), "types"));
-    }
+    tensor.type = in.type_value("type");
     const std::string_view shape = in.value("shape");
     if (auto extents = parse_extents(shape)) {
       tensor.shape = std::move(*extents);

@@ -2,7 +2,6 @@
 #include "runtime/torch/team/code.h"
 
 #include "ir/team/blocks.h"
-#include "runtime/torch/stage.h"
 #include "runtime/torch/team/member.h"
 
 #include <algorithm>
@@ -38,27 +37,6 @@ at::Tensor placed(const TeamBody& body, const at::Tensor& whole, const TeamPlace
     pieces.push_back(whole.narrow(placement.axis, range.begin, range.size()));
   }
   return at::cat(pieces, placement.axis);
-}
-
-/// Returns, in host memory, what the operators read that has the same value in each pass.
-Result<std::map<TensorId, at::Tensor>> fixed_tensors(const Graph& graph,
-                                                     const std::vector<OpId>& ops,
-                                                     std::int64_t samples) {
-  std::map<TensorId, at::Tensor> constants;
-  std::vector<TensorId> prepared;
-  for (const OpId op : ops) {
-    for (const TensorId id : graph.op(op).inputs) {
-      if (id == kNone || !is_fixed(graph.tensor(id)) || constants.count(id) > 0) continue;
-      if (graph.tensor(id).kind == TensorKind::kPrepared) {
-        prepared.push_back(id);
-      } else {
-        AGPCS_TRY(constants[id], constant_tensor(graph.tensor(id), samples));
-      }
-    }
-  }
-  AGPCS_TRY(auto fixed, prepared_tensors(graph, prepared, samples));
-  fixed.merge(constants);
-  return fixed;
 }
 
 /// Returns where the runs of both passes begin, ascending, and the end.
@@ -123,7 +101,14 @@ Result<TeamCode> TeamCode::compile(const Graph& graph, const TeamBody& body, std
   for (const TeamOp& op : body.ops) ops.push_back(op.op);
   AGPCS_RETURN_IF_ERROR(check_kernels(graph, ops));
   TeamCode code(graph, body, member, samples);
-  AGPCS_TRY(const Fixed fixed, fixed_tensors(graph, ops, samples));
+  std::vector<TensorId> read;
+  for (const OpId op : ops) {
+    for (const TensorId id : graph.op(op).inputs) {
+      if (id != kNone && is_fixed(graph.tensor(id))) read.push_back(id);
+    }
+  }
+  Fixed fixed;
+  AGPCS_TRY(fixed.whole, fixed_tensors(graph, read, samples));
   for (const TeamOp& op : body.ops) code.bind(op, fixed, device);
   code.find_regions();
   code.find_results();
@@ -131,7 +116,7 @@ Result<TeamCode> TeamCode::compile(const Graph& graph, const TeamBody& body, std
   return code;
 }
 
-void TeamCode::bind(const TeamOp& of, const Fixed& fixed, at::Device device) {
+void TeamCode::bind(const TeamOp& of, Fixed& fixed, at::Device device) {
   Step step;
   step.split = of.split == kNone ? no_split(of)
                                  : splits_of(*graph_, of.op)[static_cast<std::size_t>(of.split)];
@@ -146,17 +131,21 @@ void TeamCode::bind(const TeamOp& of, const Fixed& fixed, at::Device device) {
   steps_.push_back(std::move(step));
 }
 
-void TeamCode::load_constants(const TeamOp& of, Step& step, const Fixed& fixed,
-                              at::Device device) const {
+void TeamCode::load_constants(const TeamOp& of, Step& step, Fixed& fixed, at::Device device) const {
   step.constants.resize(step.op.inputs.size());
   step.host.resize(step.op.inputs.size());
   for (std::size_t i = 0; i < step.op.inputs.size(); ++i) {
-    const auto whole = fixed.find(step.op.inputs[i]);
-    if (whole == fixed.end()) continue;
-    const at::Tensor own =
-        placed(*body_, whole->second, form_of(*body_, of.inputs[i]).placement, member_);
-    step.host[i] = renumbered(own, step.split, static_cast<int>(i), step.units.size());
-    step.constants[i] = step.host[i].to(device);
+    const auto whole = fixed.whole.find(step.op.inputs[i]);
+    if (whole == fixed.whole.end()) continue;
+    const int form = of.inputs[i];
+    const auto [own, is_new] = fixed.own.try_emplace(form);
+    if (is_new) {
+      own->second.host = placed(*body_, whole->second, form_of(*body_, form).placement, member_);
+      own->second.here = own->second.host.to(device);
+    }
+    step.host[i] = renumbered(own->second.host, step.split, static_cast<int>(i), step.units.size());
+    const bool as_it_is = step.host[i].is_same(own->second.host);
+    step.constants[i] = as_it_is ? own->second.here : step.host[i].to(device);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "ir/team/body.h"
 #include "runtime/torch/ops/ops.h"
+#include "runtime/torch/stage.h"
 
 #include <agpcs/status.h>
 
@@ -69,10 +70,16 @@ class TeamCode {
         member_(member),
         samples_(samples),
         shared_(shared_forms(graph, body)) {}
-  /// What has the same value in each pass, whole and in host memory.
-  using Fixed = std::map<TensorId, at::Tensor>;
-  void bind(const TeamOp& op, const Fixed& fixed, at::Device device);
-  void load_constants(const TeamOp& op, Step& step, const Fixed& fixed, at::Device device) const;
+  /// What has the same value in each pass.
+  struct Fixed {
+    struct Own {
+      at::Tensor host, here;  // in host memory, and on the device
+    };
+    FixedTensors whole;
+    std::map<int, Own> own;  // by form: what the member has, for all operators that read it
+  };
+  void bind(const TeamOp& op, Fixed& fixed, at::Device device);
+  void load_constants(const TeamOp& op, Step& step, Fixed& fixed, at::Device device) const;
   void find_random(const TeamOp& op, Step& step) const;
   void find_regions();
   void find_results();

@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -64,13 +65,15 @@ std::string fault_of(const TeamPlanCase& of, const Strategy& strategy) {
   return status.ok() ? "" : status.message();
 }
 
-TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
+/// Returns the fault of a sound strategy with teams after a change.
+std::string fault_with(const std::function<void(Strategy&)>& change) {
   const TeamPlanCase of;
-  const auto fault_with = [&](auto change) {
-    Strategy strategy = of.strategy;
-    change(strategy);
-    return fault_of(of, strategy);
-  };
+  Strategy strategy = of.strategy;
+  change(strategy);
+  return fault_of(of, strategy);
+}
+
+TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
   EXPECT_EQ(fault_with([](Strategy&) {}), "");
   EXPECT_EQ(fault_with([](Strategy& s) { s.stages[1].recompute = kWholeStage; }),
             "strategy: stage 1 has teams, and recomputes: the two do not go together yet");
@@ -93,12 +96,6 @@ TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
 }
 
 TEST(VerifyStrategy, NamesFaultsOfTeams) {
-  const TeamPlanCase of;
-  const auto fault_with = [&](auto change) {
-    Strategy strategy = of.strategy;
-    change(strategy);
-    return fault_of(of, strategy);
-  };
   EXPECT_EQ(fault_with([](Strategy& s) { s.stages[1].further[1].push_back(7); }),
             "strategy: stage 1: replica 1 has 3 members, its body 2: all replicas of a stage have "
             "as many");

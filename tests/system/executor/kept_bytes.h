@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/graph/op_table.h"
+#include "ir/strategy/stage_memory.h"
 #include "tests/system/executor/stage_driver.h"
 
 #include <c10/core/Allocator.h>
@@ -14,8 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace agpcs::testing {
 
@@ -90,6 +93,32 @@ inline std::int64_t kept_by_executor(const Graph& graph, std::int64_t samples) {
   const Status passed = driver.executor().forward(0);
   AGPCS_CHECK(passed.ok(), "{}", passed.message());
   return live->bytes();
+}
+
+/// The samples of a batch, and the elements of each in activations, for `graph_of_layers`.
+inline constexpr std::int64_t kSamples = 256, kWidth = 64;
+
+/// Returns a model of four layers with residuals, whose activations take turns.
+inline Graph graph_of_layers(const std::vector<std::string>& activations) {
+  std::string text = "input x [n,64]\ninput labels int64[n]\nfirst = MatMul(x, w) [n,64]\n";
+  std::string parameters = "parameter w [64,64]\nparameter v [64,8]\n", in = "first";
+  for (std::size_t layer = 0; layer < 4; ++layer) {
+    const std::string n = std::to_string(layer);
+    parameters += "parameter w" + n + " [64,64]\nparameter u" + n + " [64,64]\n";
+    text += "h" + n + " = MatMul(" + in + ", w" + n + ") [n,64]\na" + n + " = " +
+            activations[layer % activations.size()] + "(h" + n + ") [n,64]\nb" + n + " = MatMul(a" +
+            n + ", u" + n + ") [n,64]\nr" + n + " = Add(b" + n + ", " + in + ") [n,64]\n";
+    in = "r" + n;
+  }
+  return graph_of(parameters + text + "y = MatMul(" + in +
+                  ", v) [n,8]\nl = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
+}
+
+/// Returns what the memory model says of a plan of one stage for `kSamples` samples.
+inline StageMemory memory_of_layers(const Graph& graph, const Plan& plan) {
+  std::vector<OpId> ops(graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
+  return StageMemoryModel(graph, plan.training).of(parts_of_stage(plan, graph, 0, ops), kSamples);
 }
 
 }  // namespace agpcs::testing

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parted backward passes make the gradients of whole ones, and hold what the memory model says.
-#include "ir/strategy/stage_memory.h"
 #include "tests/system/executor/kept_bytes.h"
 #include "tests/system/executor/stage_driver.h"
 
@@ -12,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +18,8 @@ namespace agpcs {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::kSamples;
+using testing::kWidth;
 using testing::StageDriver;
 
 // A convolution, products by a weight that is read twice, by a transposed one, by one that is
@@ -123,33 +123,11 @@ TEST(PutOff, OperatorsAreTimedInWholePassesAlone) {
   EXPECT_TRUE(driver.executor().observe(nullptr).ok());
 }
 
-constexpr std::int64_t kSamples = 256, kWidth = 64;
-
-// Layers with a Relu, which keeps what it makes, and residuals.
-Graph graph_of_layers() {
-  std::string text = "input x [n,64]\ninput labels int64[n]\nfirst = MatMul(x, w) [n,64]\n";
-  std::string parameters = "parameter w [64,64]\nparameter v [64,8]\n", in = "first";
-  for (int layer = 0; layer < 4; ++layer) {
-    const std::string n = std::to_string(layer);
-    parameters += "parameter w" + n + " [64,64]\nparameter u" + n + " [64,64]\n";
-    text += "h" + n + " = MatMul(" + in + ", w" + n + ") [n,64]\na" + n + " = Gelu(h" + n +
-            ") [n,64]\nb" + n + " = MatMul(a" + n + ", u" + n + ") [n,64]\nr" + n + " = Add(b" + n +
-            ", " + in + ") [n,64]\n";
-    in = "r" + n;
-  }
-  return testing::graph_of(parameters + text + "y = MatMul(" + in +
-                           ", v) [n,8]\nl = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\n"
-                           "loss l\n");
-}
-
 TEST(PutOff, HoldsWhatTheMemoryModelSays) {
-  const Graph graph = graph_of_layers();
+  const Graph graph = testing::graph_of_layers({"Gelu"});
   Plan plan = testing::plan_of_one_pass(graph, kSamples);
   plan.schedule = Schedule::kZeroBubble;
-  std::vector<OpId> ops(graph.ops.size());
-  std::iota(ops.begin(), ops.end(), 0);
-  const StageMemory memory =
-      StageMemoryModel(graph, plan.training).of(parts_of_stage(plan, graph, 0, ops), kSamples);
+  const StageMemory memory = testing::memory_of_layers(graph, plan);
   StageDriver driver(graph, plan);
   TorchExecutor& executor = driver.executor();
   check(executor.begin_step(0));

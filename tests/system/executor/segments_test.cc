@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stages that recompute in segments train as others do, and hold what the memory model says.
-#include "ir/strategy/stage_memory.h"
 #include "tests/system/executor/kept_bytes.h"
 #include "tests/system/executor/stage_driver.h"
 
@@ -12,7 +11,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +19,8 @@ namespace agpcs {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::kSamples;
+using testing::kWidth;
 using testing::StageDriver;
 
 // Operators that read w2 twice, a1 and d over others, and draw or count.
@@ -137,25 +137,6 @@ TEST(Segments, ReleaseABucketAsSoonAsTheLastOfThemHasAddedToIt) {
   }
 }
 
-constexpr std::int64_t kSamples = 256, kWidth = 64;
-
-// Layers of two kinds, of which one keeps what it reads and one what it makes; residuals.
-Graph graph_of_layers() {
-  std::string text = "input x [n,64]\ninput labels int64[n]\nfirst = MatMul(x, w) [n,64]\n";
-  std::string parameters = "parameter w [64,64]\nparameter v [64,8]\n", in = "first";
-  for (int layer = 0; layer < 4; ++layer) {
-    const std::string n = std::to_string(layer);
-    parameters += "parameter w" + n + " [64,64]\nparameter u" + n + " [64,64]\n";
-    text += "h" + n + " = MatMul(" + in + ", w" + n + ") [n,64]\na" + n + " = " +
-            (layer % 2 == 0 ? "Gelu" : "Tanh") + "(h" + n + ") [n,64]\nb" + n + " = MatMul(a" + n +
-            ", u" + n + ") [n,64]\nr" + n + " = Add(b" + n + ", " + in + ") [n,64]\n";
-    in = "r" + n;
-  }
-  return testing::graph_of(parameters + text + "y = MatMul(" + in +
-                           ", v) [n,8]\nl = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\n"
-                           "loss l\n");
-}
-
 struct Bytes {
   std::int64_t held = 0, peak = 0;  // between the passes, and at most in the backward pass
 };
@@ -177,15 +158,12 @@ Bytes bytes_of_executor(const Graph& graph, const Plan& plan) {
 }
 
 Bytes bytes_of_model(const Graph& graph, const Plan& plan) {
-  std::vector<OpId> ops(graph.ops.size());
-  std::iota(ops.begin(), ops.end(), 0);
-  const StageMemory memory =
-      StageMemoryModel(graph, plan.training).of(parts_of_stage(plan, graph, 0, ops), kSamples);
+  const StageMemory memory = testing::memory_of_layers(graph, plan);
   return {memory.inputs + memory.in_flight, memory.inputs + memory.backward_peak};
 }
 
 TEST(Segments, HoldWhatTheMemoryModelSays) {
-  const Graph graph = graph_of_layers();
+  const Graph graph = testing::graph_of_layers({"Gelu", "Tanh"});
   ASSERT_EQ(graph.ops.size(), 19U);
   const std::int64_t activation = kSamples * kWidth * 4, weight = kWidth * kWidth * 4;
   const std::int64_t logits = kSamples * 8 * 4;

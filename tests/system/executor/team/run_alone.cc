@@ -110,15 +110,11 @@ TensorMap leaf_values(const Graph& graph, const std::vector<OpId>& ops, std::int
     for (const TensorId id : graph.op(op).inputs) {
       if (id == kNone || made.count(id) != 0 || leaves.count(id) != 0) continue;
       const Tensor& tensor = graph.tensor(id);
-      if (tensor.kind == TensorKind::kPrepared) {
-        const auto prepared = prepared_tensors(graph, {id}, samples);
-        AGPCS_CHECK(prepared.ok(), "{}", prepared.status().message());
-        const at::Tensor& value = prepared->at(id);
+      if (is_fixed(tensor)) {
+        const auto fixed = fixed_tensors(graph, {id}, samples);
+        AGPCS_CHECK(fixed.ok(), "{}", fixed.status().message());
+        const at::Tensor& value = fixed->at(id);
         leaves[id] = is_floating(tensor.type) ? value.to(at::kDouble) : value;
-      } else if (tensor.kind == TensorKind::kConstant) {
-        Result<at::Tensor> constant = constant_tensor(tensor, samples);
-        AGPCS_CHECK(constant.ok(), "{}", constant.status().message());
-        leaves[id] = is_floating(tensor.type) ? constant->to(at::kDouble) : *constant;
       } else {
         const bool lasts = tensor.kind != TensorKind::kInput;
         leaves[id] = random_value(graph, id, samples,

@@ -74,7 +74,7 @@ class Checkpoints:
             stored.read(wanted)
             for name, whole in wanted.items():
                 _, part, own = slices[name]
-                own.copy_(whole.reshape(-1)[part.begin:part.end])
+                own.copy_(part.of(whole))
 
     def check_whole(self):
         """Refuses to go on with a state of which a part comes from a checkpoint that could not be read."""
@@ -179,7 +179,7 @@ class Checkpoints:
         self._optimizer.load_state_dict(packed)
 
     def _own(self, name, key, value):
-        return cut(value, key, self._role.owned[name], self._role.slices.get(name, ()), self._role.rank)
+        return cut(value, key, self._role.slices.get(name, ()), self._role.rank)
 
 
 def _loaded(folder, wanted, places):

@@ -129,7 +129,7 @@ class Filling:
     def _keep(self, name, whole):
         """Takes this rank's slice of a parameter whose values ranks divide."""
         part = self._parts[name]
-        self.values[name] = whole.detach().reshape(-1)[part.begin:part.end].to(self._device, copy=True)
+        self.values[name] = part.of(whole.detach()).to(self._device, copy=True)
 
     def _read(self, every):
         """Reads the tensors of each of `every`, by their first names; None: of which this rank keeps its slice."""

@@ -144,7 +144,7 @@ def install(state, model, before, after, found):
     a function that takes back what is new)."""
     own = [name for name, ranks in after.holders.items() if before.rank in ranks]
     slices = {name: slice_of(after.slices[name], before.rank) for name in after.divided & set(own)}
-    values = {name: _part_of(found[name, None], part) for name, part in slices.items() if part is not None}
+    values = {name: part.kept(found[name, None]) for name, part in slices.items() if part is not None}
     new = [name for name in own if _is_new(model, before, name)]
     take_back = state.replace({name: absent(_get(model, name), state.device) if name in slices else found[name, None]
                                for name in new})
@@ -158,12 +158,6 @@ def install(state, model, before, after, found):
             _get(model, name).data = data
 
     return values, back
-
-
-def _part_of(value, part):
-    """The Slice `part` of a whole parameter, or of what is that part already."""
-    flat = value.reshape(-1)
-    return flat if flat.numel() == part.end - part.begin else flat[part.begin:part.end].clone()
 
 
 def _is_new(model, before, name):

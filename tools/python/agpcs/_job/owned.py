@@ -29,6 +29,14 @@ class Slice(typing.NamedTuple):
     begin: int
     end: int
 
+    def of(self, whole):
+        """Its elements of a whole tensor, flat: a view where the tensor's strides allow it."""
+        return whole.reshape(-1)[self.begin:self.end]
+
+    def kept(self, value):
+        """A copy of its elements of a whole tensor; a value that is the slice already: itself, flat."""
+        return value.reshape(-1) if value.numel() == self.end - self.begin else self.of(value).clone()
+
 
 def slices_of(groups):
     """By name of each parameter in sharded buckets, its slices by the ranks that own them. None is empty."""
@@ -62,7 +70,7 @@ def cut_values(model, role):
     for name in role.divided & set(role.parameters):
         parameter, part = model.get_parameter(name), slice_of(role.slices[name], role.rank)
         if part is not None:
-            found[name] = parameter.detach().reshape(-1)[part.begin:part.end].clone()
+            found[name] = part.of(parameter.detach()).clone()
         take_away(parameter)
     return found
 
@@ -109,7 +117,7 @@ def divide(optimizer, trained, owned, slices, rank):
         name = names[id(parameter)]
         del optimizer.state[parameter]
         if name in owned:
-            optimizer.state[owned[name]] = {key: cut(value, key, owned[name], slices.get(name, ()), rank)
+            optimizer.state[owned[name]] = {key: cut(value, key, slices.get(name, ()), rank)
                                             for key, value in state.items()}
 
 
@@ -118,13 +126,10 @@ def of_elements(key, value):
     return isinstance(value, torch.Tensor) and key not in _OF_ALL_ELEMENTS
 
 
-def cut(value, key, own, slices, rank):
-    """What an optimizer keeps of the tensor `own`, from what is kept of the whole parameter, or of `own` itself."""
+def cut(value, key, slices, rank):
+    """What an optimizer keeps of a rank's slice, from what is kept of the whole parameter, or of that slice itself."""
     part = slice_of(slices, rank)
-    if part is None or not of_elements(key, value):
-        return value
-    flat = value.reshape(-1)
-    return flat if flat.numel() == own.numel() else flat[part.begin:part.end].clone()
+    return value if part is None or not of_elements(key, value) else part.kept(value)
 
 
 def whole_values(role, model):

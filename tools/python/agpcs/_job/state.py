@@ -129,7 +129,7 @@ class ModuleState:
             for name, tensor in self.held().items():
                 tensor.copy_(state[name])
             for name, (_, part, own) in self.slices().items():
-                own.copy_(state[name].reshape(-1)[part.begin:part.end])
+                own.copy_(part.of(state[name]))
 
     def _check_all(self, state):
         self.check({name: tensor.shape for name, tensor in state.items()})
