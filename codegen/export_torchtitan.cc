@@ -2,6 +2,7 @@
 #include "codegen/export_torchtitan.h"
 
 #include "codegen/module_stages.h"
+#include "ir/graph/subgraph.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +23,35 @@ std::string toml_text(std::string_view text) {
     quoted += c;
   }
   return quoted + '"';
+}
+
+/// Adds, to the front of each stage, the modules whose operators make the same in each step from
+/// constants alone (`Graph::prologue`) and that no other operator is of, such as rotary tables. They
+/// are in each stage that reads what they make.
+void add_prologue_modules(const Graph& graph, const std::vector<StagedOp>& ops,
+                          const std::map<std::string, int>& stage_of,
+                          std::vector<std::vector<std::string>>& parts) {
+  std::vector<IdSet> used(parts.size(), IdSet(graph.tensors.size()));
+  for (const StagedOp& staged : ops) {
+    for (const TensorId id : graph.op(staged.op).inputs) {
+      if (id != kNone) used[static_cast<std::size_t>(staged.stage)].add(id);
+    }
+  }
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    std::vector<std::string> modules;
+    for (auto op = graph.prologue.rbegin(); op != graph.prologue.rend(); ++op) {
+      const auto is_used = [&](TensorId id) { return id != kNone && used[s].has(id); };
+      if (std::none_of(op->outputs.begin(), op->outputs.end(), is_used)) continue;
+      for (const TensorId id : op->inputs) {
+        if (id != kNone) used[s].add(id);
+      }
+      if (op->modules.empty() || stage_of.contains(op->modules.front())) continue;
+      if (std::count(modules.begin(), modules.end(), op->modules.front()) == 0) {
+        modules.push_back(op->modules.front());
+      }
+    }
+    parts[s].insert(parts[s].begin(), modules.rbegin(), modules.rend());
+  }
 }
 
 /// Returns the modules of each stage, in the order in which they compute.
@@ -61,6 +91,7 @@ Result<std::vector<std::vector<std::string>>> modules_by_stage(const Plan& plan,
                     "  hint: agpcs-compile --cut-at modules cuts between whole modules",
                     s, plan.stages[s].idle() ? "" : plan.stages[s].operators.front().first));
   }
+  add_prologue_modules(graph, ops, stage_of, parts);
   return parts;
 }
 

@@ -2,6 +2,7 @@
 // Pipelines whose stages are whole modules, as torchtitan's settings and as layouts of Megatron.
 #include "codegen/export_megatron_layout.h"
 #include "codegen/export_torchtitan.h"
+#include "ir/graph/training_graph.h"
 #include "tests/codegen/test_models.h"
 
 #include <gtest/gtest.h>
@@ -88,6 +89,42 @@ TEST(Torchtitan, HasTheModulesOfEachStage) {
             "  [\"layers.1\", \"layers.2\"],\n"
             "  [\"head\"],\n"
             "]\n");
+}
+
+TEST(Torchtitan, HasModulesThatReadConstantsAloneInEachStageThatReadsThem) {
+  Graph graph = graph_of(R"(
+      input x [n,8]
+      input labels int64[n]
+      constant places [8]
+      parameter w0 [8,8]
+      parameter w1 [8,8]
+      parameter v [8,16]
+      f = Cos(places) [8]
+      p = Neg(f) [8]
+      q = Neg(p) [8]
+      h0 = MatMul(x, w0) [n,8]
+      h1 = MatMul(h0, w1) [n,8]
+      a1 = Add(h1, q) [n,8]
+      y = MatMul(a1, v) [n,16]
+      b = Add(y, y) [n,16]
+      l = SoftmaxCrossEntropyLoss(b, labels) []
+      outputs b
+      loss l
+  )");
+  const Modules modules = {{"f", {"rotary"}},   {"p", {"signs"}},    {"q", {"layers.1"}},
+                           {"h0", {"layers.0"}}, {"h1", {"layers.1"}}, {"a1", {"layers.1"}},
+                           {"y", {"head"}},      {"b", {"head"}}};
+  for (Op& op : graph.ops) {
+    if (modules.contains(op.name)) op.modules = modules.at(op.name);
+  }
+  make_prologue(graph);
+  ASSERT_EQ(graph.prologue.size(), 3U);
+  const Plan plan = plan_of(graph, two_hosts(),
+                            "micro-batches 4\nstage a/0=4 : h0..h0\nstage a/1=4 : *\n", 16);
+  EXPECT_NE(said(torchtitan_toml(plan, graph, "m.csv"))
+                .find("  [\"layers.0\"],\n"
+                      "  [\"rotary\", \"signs\", \"layers.1\", \"head\"],\n"),
+            std::string::npos);
 }
 
 TEST(Torchtitan, RefusesAModuleInTwoStages) {
