@@ -26,8 +26,8 @@ std::string toml_text(std::string_view text) {
 }
 
 /// Adds, to the front of each stage, the modules whose operators make the same in each step from
-/// constants alone (`Graph::prologue`) and that no other operator is of, such as rotary tables. They
-/// are in each stage that reads what they make.
+/// constants alone (`Graph::prologue`) and that no other operator is of, such as rotary tables.
+/// They are in each stage that reads what they make.
 void add_prologue_modules(const Graph& graph, const std::vector<StagedOp>& ops,
                           const std::map<std::string, int>& stage_of,
                           std::vector<std::vector<std::string>>& parts) {

@@ -111,7 +111,7 @@ TEST(Torchtitan, HasModulesThatReadConstantsAloneInEachStageThatReadsThem) {
       outputs b
       loss l
   )");
-  const Modules modules = {{"f", {"rotary"}},   {"p", {"signs"}},    {"q", {"layers.1"}},
+  const Modules modules = {{"f", {"rotary"}},    {"p", {"signs"}},     {"q", {"layers.1"}},
                            {"h0", {"layers.0"}}, {"h1", {"layers.1"}}, {"a1", {"layers.1"}},
                            {"y", {"head"}},      {"b", {"head"}}};
   for (Op& op : graph.ops) {
@@ -119,8 +119,8 @@ TEST(Torchtitan, HasModulesThatReadConstantsAloneInEachStageThatReadsThem) {
   }
   make_prologue(graph);
   ASSERT_EQ(graph.prologue.size(), 3U);
-  const Plan plan = plan_of(graph, two_hosts(),
-                            "micro-batches 4\nstage a/0=4 : h0..h0\nstage a/1=4 : *\n", 16);
+  const Plan plan =
+      plan_of(graph, two_hosts(), "micro-batches 4\nstage a/0=4 : h0..h0\nstage a/1=4 : *\n", 16);
   EXPECT_NE(said(torchtitan_toml(plan, graph, "m.csv"))
                 .find("  [\"layers.0\"],\n"
                       "  [\"rotary\", \"signs\", \"layers.1\", \"head\"],\n"),

@@ -26,14 +26,14 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path[:0] = [str(ROOT / "tests/system/python/job"), str(ROOT / "tests/system/python")]
-import test_job  # noqa: E402  (plans, and training by one process)
+import job_cases  # noqa: E402  (plans, and training by one process)
 import test_job_dropout  # noqa: E402  (training by a job, and by one process with dropout)
 from cases import on_ranks  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-PLANS = {"2 stages": test_job.TWO, "4 stages": test_job.FOUR, "2 x 2, shares 3 : 1": test_job.TWO_BY_TWO}
+PLANS = {"2 stages": job_cases.TWO, "4 stages": job_cases.FOUR, "2 x 2, shares 3 : 1": job_cases.TWO_BY_TWO}
 WORDS, TOKENS = 100, 12
 
 
@@ -198,7 +198,7 @@ def expected(kind):
     """(losses, final state) of one process."""
     if hasattr(kind, "DROPS"):
         return on_ranks(test_job_dropout.by_one_process, kind, ranks=1)[0]
-    return test_job.expected(kind, ((0, test_job.BATCH),))
+    return job_cases.expected(kind, ((0, job_cases.BATCH),))
 
 
 def compared(kind, layout, compiles):
@@ -206,7 +206,7 @@ def compared(kind, layout, compiles):
     losses, state = expected(kind)
     if not max(losses) - min(losses) > 0.05:
         raise RuntimeError(f"nothing was trained: {losses}")
-    plan = test_job.plan_of(kind, layout)
+    plan = job_cases.plan_of(kind, layout)
     of_losses = of_state = 0.0
     for result in on_ranks(functools.partial(test_job_dropout.by_job, compile=compiles), kind, plan, ranks=plan.ranks):
         if isinstance(result[0], str):
@@ -256,7 +256,7 @@ def main():
             begin = time.perf_counter()
             try:
                 apart = compared(MODELS[name], layout, options.compile)
-                verdict, shown = ("equal" if max(apart) < test_job.TOLERANCE else "differs"), [f"{x:.1e}" for x in apart]
+                verdict, shown = ("equal" if max(apart) < job_cases.TOLERANCE else "differs"), [f"{x:.1e}" for x in apart]
             except Exception as error:  # of a rank, or of planning
                 verdict, shown = f"refused: {(str(error) or repr(error)).splitlines()[0]}", ["", ""]
             failed |= verdict != "equal"

@@ -5,7 +5,7 @@ one process that knows of no plan."""
 import unittest
 
 from cases import build, on_ranks
-from test_job import BATCH, batches, job_of
+from job_cases import BATCH, batches, job_of
 
 import torch
 from torch import nn

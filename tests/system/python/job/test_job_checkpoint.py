@@ -11,8 +11,8 @@ import unittest
 from unittest import mock
 
 from cases import LIMIT, build, on_ranks
-import test_job
-from test_job import FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, plan_of
+import job_cases
+from job_cases import FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, plan_of
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ def schedule_of(optimizer):
     return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
 
-job_of = functools.partial(test_job.job_of, optimizer_fn=optimizer_of)
+job_of = functools.partial(job_cases.job_of, optimizer_fn=optimizer_of)
 
 
 def by_one_process(rank, kind):

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy
 
 from cases import CLUSTER, build, on_ranks
-from test_job import (BATCH, FOUR, NEWER, STEPS, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Transformer, batches, job_of,
+from job_cases import (BATCH, FOUR, NEWER, STEPS, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Transformer, batches, job_of,
                       optimizer_fn_of, plan_of)
 from test_job_training import rows_of
 

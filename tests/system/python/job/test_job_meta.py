@@ -13,7 +13,7 @@ import warnings
 from unittest import mock
 
 from cases import build, gathered, on_ranks
-from test_job import CLUSTER, TWO, Mlp, batches, exported, optimizer_of, plan_of
+from job_cases import CLUSTER, TWO, Mlp, batches, exported, optimizer_of, plan_of
 
 try:
     import safetensors.torch

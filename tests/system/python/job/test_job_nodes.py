@@ -6,7 +6,7 @@ import unittest
 import warnings
 
 from cases import build
-from test_job import FOUR, Compares, batches, exported, operators_of, plan_of
+from job_cases import FOUR, Compares, batches, exported, operators_of, plan_of
 
 import torch
 from torch import nn

@@ -11,7 +11,7 @@ import unittest
 
 from cases import build, divided, gathered, on_ranks
 from switching import EACH, Switches, Training, adamw, by_one_process as by_adamw, sgd
-from test_job import BATCH, CLUSTER, FOUR, NEWER, STEPS, Mlp, OneBert, TiedHead, batches, exported, job_of, optimizer_of, plan_of
+from job_cases import BATCH, CLUSTER, FOUR, NEWER, STEPS, Mlp, OneBert, TiedHead, batches, exported, job_of, optimizer_of, plan_of
 from test_job_training import Compares, by_job, by_one_process, compiled, rows_of
 
 import torch

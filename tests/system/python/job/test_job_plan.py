@@ -14,7 +14,7 @@ import warnings
 from unittest import mock
 
 from cases import build, on_ranks
-from test_job import (CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, OneResNet, Tagger, Transformer, UNet, batches, captured, job_of,
+from job_cases import (CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, OneResNet, Tagger, Transformer, UNet, batches, captured, job_of,
                       plan_of)
 
 import torch

@@ -9,7 +9,7 @@ import unittest
 from unittest import mock
 
 from cases import on_ranks
-from test_job import NEWER, Mlp, exported, job_of
+from job_cases import NEWER, Mlp, exported, job_of
 
 import torch
 

@@ -6,7 +6,7 @@ import collections
 import unittest
 
 from cases import build, divided, on_ranks
-from test_job import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, Rows, TiedHead, Transformer, UNet, batches, captured,
+from job_cases import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, Rows, TiedHead, Transformer, UNet, batches, captured,
                       plan_of)
 
 import torch

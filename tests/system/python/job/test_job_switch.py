@@ -16,7 +16,7 @@ from unittest import mock
 
 from cases import LIMIT, build, divided, on_ranks
 from switching import EACH, SAME, Switches, Training, adamw, by_one_process, sgd
-from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, job_of, plan_of
+from job_cases import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, job_of, plan_of
 
 import torch
 import torch.distributed as dist

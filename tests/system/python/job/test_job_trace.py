@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 from cases import ROOT, divided, gathered, on_ranks
-from test_job import CLUSTER, FOUR, NEWER, TWO_BY_TWO, Mlp, TiedHead, UNet, batches, exported, job_of, plan_of
+from job_cases import CLUSTER, FOUR, NEWER, TWO_BY_TWO, Mlp, TiedHead, UNet, batches, exported, job_of, plan_of
 
 import agpcs
 

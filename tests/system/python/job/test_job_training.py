@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from cases import build, divided, on_ranks
-from test_job import BATCH, CLUSTER, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
+from job_cases import BATCH, CLUSTER, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
 
 import torch
 from torch import nn

@@ -81,21 +81,14 @@ def _linear(node):
 
 
 def _check_owners(graph, parts, stages):
-    """Each buffer that changes, and each parameter that does not train, is of one stage. What trains may be in several."""
-    changed = {node.name for node in graph.changed}
-    owner = {}
+    """Each buffer that changes is of one stage. Parameters, and other buffers, may be in several."""
+    changed, owner = {node.name for node in graph.changed}, {}
     for s, (needed, _) in enumerate(parts):
         for node in needed:
-            if node.op != "placeholder":
-                continue
-            name = graph.parameters.get(node.name)
-            if name is None and node.name in changed:
-                name = graph.buffers[node.name]
-            trains = node.name in graph.parameters and graph.module.get_parameter(name).requires_grad
-            if name is not None and not trains and owner.setdefault(name, s) != s:
-                first, second = sorted((owner[name], s))
-                raise UsageError(f"'{name}' is used in stages {stages[first]} and {stages[second]}; agpcs.torch.Job keeps "
-                                 "a parameter that does not train, or a buffer that changes, in one stage\n"
+            if node.name in changed and owner.setdefault(node.name, s) != s:
+                first, second = sorted((owner[node.name], s))
+                raise UsageError(f"'{graph.buffers[node.name]}' is used in stages {stages[first]} and {stages[second]}; "
+                                 "agpcs.torch.Job keeps a buffer that changes in one stage\n"
                                  "  hint: a plan whose cuts leave its uses together (--layout)")
 
 
