@@ -177,6 +177,8 @@ class Job:
             for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
                 first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
+        role.agree(self._model, self._device)
+        self._filling.keep_given(role)
         self._unused = self._filling.owners_of_unused(role)
         self._state = ModuleState(self._model, self._device)
         self._state.own_by({**self._unused, **role.owners}, role)

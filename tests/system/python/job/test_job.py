@@ -59,6 +59,15 @@ def goes_on(rank, kind, plan, other):
     return first, third, second.step(batches(kind, 3)[2]).item(), said
 
 
+def begins_apart(rank, plan):
+    """What each rank has of a parameter that does not train, which was made by other random numbers on each."""
+    torch.manual_seed(rank)
+    model = Sloped()
+    nn.init.uniform_(model.slopes)
+    job_of(Sloped, plan, model)
+    return model.slopes.tolist()
+
+
 def loads_tied(rank, plan):
     """The module's names and ties on this rank, and what a job says of a state whose tied names differ."""
     job = job_of(Tied, plan)
@@ -152,6 +161,8 @@ class Trains(Compares):
     def test_a_parameter_that_does_not_train_in_two_stages(self):
         lives = self.compare(Sloped, plan_of(Sloped, TWO))
         self.assertEqual([[name for name in live if "." not in name] for live in lives], [["slopes"]] * 2)
+        first, second = on_ranks(begins_apart, plan_of(Sloped, TWO))
+        self.assertEqual(first, second)
 
     def test_gradients_that_travel_rounded(self):
         self.assertLess(self.apart(Mlp, plan_of(Mlp, TWO_BY_TWO, wire_type="fp16")), 2e-3)

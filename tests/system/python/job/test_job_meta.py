@@ -145,6 +145,14 @@ def by_init(rank, plan):
     return {name: tensor.numpy() for name, tensor in job.state_dict().items()}, losses_of(job)
 
 
+def begins_apart(rank, plan):
+    """The state of a job whose module has values of its own in one layer, which were made by other random numbers on each rank."""
+    model = on_meta()
+    torch.manual_seed(rank)
+    model.layers[1] = Layer()
+    return {name: tensor.numpy() for name, tensor in job_of(plan, model, init=initialize, seed=5).state_dict().items()}
+
+
 def in_parts(rank, plan, shards):
     """By a plan whose ranks divide parameters: losses of jobs that read `shards` and that make values, whether their states are those
     that were asked for, and the names of each time that files were read."""
@@ -283,6 +291,12 @@ class Meta(unittest.TestCase):
             self.assertTrue(all(any(names <= bucket for bucket in buckets) for names in named), named)
             read = read.union(*named)
         self.assertEqual(read, set().union(*buckets))
+        torch.manual_seed(0)
+        wanted = Layer().state_dict()
+        for result in on_ranks(begins_apart, plan):
+            self.assertNotIsInstance(result, tuple, result)
+            for name, tensor in wanted.items():
+                self.assertTrue(torch.equal(tensor, torch.as_tensor(result[f"layers.1.{name}"])), name)
 
     def test_switches_to_another_plan(self):
         two = plan_of(Decoder, TWO)

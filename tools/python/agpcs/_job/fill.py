@@ -99,9 +99,6 @@ class Filling:
         for name in self._parts:
             new.pop(name, None)
         with torch.no_grad():
-            for name, part in self._parts.items():
-                if part is not None and not without_values(self._named[name]):
-                    self._keep(name, self._named[name])
             self._read([new, *({name: None for name in names if self._parts[name] is not None} for names in divided)])
             self._make(new)
         for part in self._model.modules():
@@ -111,6 +108,16 @@ class Filling:
             for table in (parts[own].module._parameters, parts[own].module._buffers):
                 if name is not None and place in table:
                     table[place] = made[id(self._named[name])]
+
+    def keep_given(self, role):
+        """Takes this rank's slices of what had values of its own before: those of the first rank of the stage, whose ranks all call
+        it."""
+        for name, part in self._parts.items() if self.needed else ():
+            if name in role.parameters and not without_values(self._named[name]):
+                whole = self._named[name].detach().to(self._device, copy=True)
+                dist.broadcast(whole, role.shares.ranks[role.number][0], group=role.replicas)
+                if part is not None:
+                    self._keep(name, whole)
 
     def owners_of_unused(self, role):
         """The rank whose tensor counts, by name, of tensors that no stage uses; of a module that had values, none."""

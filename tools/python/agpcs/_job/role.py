@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
@@ -33,6 +34,10 @@ class Role:
         for part, ranks in zip(parts, self.shares.ranks):
             for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values())):
                 self.holders.setdefault(name, []).extend(ranks)
+        self._readers = {}  # by name of a parameter or buffer: the ranks of the stages that have it
+        for part, ranks in zip(parts, self.shares.ranks):
+            for name in (*part.parameters, *part.buffers):
+                self._readers.setdefault(name, []).append(ranks)
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
         self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
@@ -52,6 +57,17 @@ class Role:
     def released(self):
         """The names of the parameters that only other stages have."""
         return {name for part in self.parts for name in part.parameters} - set(self.parameters)
+
+    def agree(self, model, device):
+        """Gives what several stages read and no bucket has, parameters that do not train and buffers, the values of the first rank
+        that has it. All ranks call it."""
+        bucketed = {name for group in self.shared for name in group.parameters}
+        for name, stages in self._readers.items():
+            if len(stages) > 1 and name not in bucketed:
+                path, _, last = name.rpartition(".")
+                tensor = getattr(model.get_submodule(path), last).detach()
+                has = any(self.rank in ranks for ranks in stages)
+                dist.broadcast(tensor if has else torch.empty_like(tensor, device=device), stages[0][0])
 
     def trained(self, model):
         """(name, parameter) of what its stage trains."""
