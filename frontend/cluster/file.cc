@@ -297,7 +297,7 @@ class ClusterReader {
     host.first_device = cluster.device_count();
     if (!name.empty()) check_host_name(name, *map.find("name"));
     cluster.hosts.push_back(host);
-    nics_.emplace_back();
+    nics_.push_back({-1, -1, map.where()});
     if (map.entries().empty()) return;
     if (const YAML::Node* devices = map.require("devices")) read_devices(*devices, map.what());
     cluster.hosts.back().device_count = cluster.device_count() - host.first_device;

@@ -191,8 +191,10 @@ class NetworkReader {
     cluster_.host_routes.assign(hosts() * hosts(), {});
     if (hosts() < 2) return;
     for (std::size_t a = 0; a < hosts(); ++a) {
-      if (nics_[a].out == -1) {
-        diagnostics_.error(where_,
+      const bool said = a > 0 && nics_[a].out == -1 && nics_[a - 1].out == -1 &&
+                        nics_[a].host.line == nics_[a - 1].host.line;  // of hosts alike
+      if (nics_[a].out == -1 && !said) {
+        diagnostics_.error(nics_[a].host,
                            fmt::format("host '{}' has no 'nic', but must reach other hosts "
                                        "through the switch",
                                        cluster_.hosts[a].name),

@@ -17,6 +17,7 @@ namespace agpcs {
 /// A host's NIC as a pair of links; both are kNone (-1) if the host has no NIC.
 struct NicPorts {
   LinkId out = -1, in = -1;
+  SourceRange host;  ///< the host in the file
 };
 
 /// Sets the link's kind. If the catalog has a network of that name, the link takes its figures.

@@ -27,9 +27,33 @@ bool is_credible(double value, QuantityKind quantity) {
   return quantity == QuantityKind::kSeconds ? value < 3600 : value >= 1 && value <= 1e24;
 }
 
+// Tells whether line `number`, counted from 0, is indented by a tab.
+bool is_indented_by_tab(const std::string& text, int number) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int i = 0; i <= number; ++i) {
+    if (!std::getline(lines, line)) return false;
+  }
+  const std::size_t tab = line.find('\t');
+  return tab != std::string::npos && tab < line.find_first_not_of(" \t");
+}
+
 // Reports an error of yaml-cpp. Its messages are sentences of their own: "end of map not found".
-void report_syntax(const YAML::Exception& exception, Diagnostics& diagnostics) {
-  diagnostics.error(range_of(exception.mark, 1), "bad YAML: " + exception.msg);
+void report_syntax(const YAML::Exception& exception, const std::string& text,
+                   Diagnostics& diagnostics) {
+  const bool tab = !exception.mark.is_null() && is_indented_by_tab(text, exception.mark.line);
+  diagnostics.error(range_of(exception.mark, 1), "bad YAML: " + exception.msg,
+                    tab ? "the line begins with a tab, and YAML indents by blanks" : "");
+}
+
+// Returns the beginning of a text that is longer than a message should be.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kMostCharacters = 60;
+  if (text.size() <= kMostCharacters) return text;
+  std::size_t end = kMostCharacters;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;  // in a character
+  return text.substr(0, end) + "...";
 }
 
 // Collects where the documents of a text begin.
@@ -82,7 +106,7 @@ std::optional<YAML::Node> load_yaml(const std::string& text, const FileKind& kin
     check_progress(text);
     documents = YAML::LoadAll(text);
   } catch (const YAML::Exception& exception) {
-    report_syntax(exception, diagnostics);
+    report_syntax(exception, text, diagnostics);
     return std::nullopt;
   }
   std::erase_if(documents, [](const YAML::Node& node) { return node.IsNull(); });
@@ -106,7 +130,7 @@ SourceRange range_of(const YAML::Node& node) {
 }
 
 std::string describe(const YAML::Node& node) {
-  if (node.IsScalar()) return fmt::format("'{}'", node.Scalar());
+  if (node.IsScalar()) return fmt::format("'{}'", shortened(node.Scalar()));
   return node.IsMap() ? "a map" : node.IsSequence() ? "a list" : "nothing";
 }
 

@@ -16,6 +16,7 @@
 namespace agpcs {
 namespace {
 
+// Readers of SVG that know no variables, unlike browsers, take the colour before each of them.
 constexpr char kStyle[] = R"(
 :root { color-scheme: light dark; --page: #fff; --ink: #1c2430; --dim: #5b6675; --grid: #c9d0da;
   --idle: #eef0f4; --reduce: #2f6fb3; --gather: #d9730d; }
@@ -23,21 +24,22 @@ constexpr char kStyle[] = R"(
   :root { --page: #14181e; --ink: #e3e7ed; --dim: #98a3b3; --grid: #4a5463; --idle: #222831;
     --reduce: #58a0ea; --gather: #f39b45; }
 }
-body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--page); }
-svg { font: 12px system-ui, sans-serif; background: var(--page); }
-text { fill: var(--ink); }
+body { margin: 0 auto; padding: 1.5rem; max-width: 72rem;
+  background: #fff; background: var(--page); }
+svg { font: 12px system-ui, sans-serif; background: #fff; background: var(--page); }
+text { fill: #1c2430; fill: var(--ink); }
 .title { font-size: 17px; font-weight: 600; }
 .head { font-weight: 600; }
-.dim { fill: var(--dim); }
-.row { fill: var(--dim); text-anchor: end; font-size: 10px; }
-.tick { fill: var(--dim); text-anchor: middle; font-size: 11px; }
-.end { fill: var(--dim); text-anchor: end; font-size: 11px; }
-.grid { stroke: var(--grid); }
-.border { stroke: var(--ink); stroke-dasharray: 3 2; }
-.page { fill: var(--page); }
-.idle { fill: var(--idle); }
-.r1, .r2, .r3, .r4, .r5 { fill: var(--reduce); }
-.g1, .g2, .g3, .g4, .g5 { fill: var(--gather); }
+.dim { fill: #5b6675; fill: var(--dim); }
+.row { fill: #5b6675; fill: var(--dim); text-anchor: end; font-size: 10px; }
+.tick { fill: #5b6675; fill: var(--dim); text-anchor: middle; font-size: 11px; }
+.end { fill: #5b6675; fill: var(--dim); text-anchor: end; font-size: 11px; }
+.grid { stroke: #c9d0da; stroke: var(--grid); }
+.border { stroke: #1c2430; stroke: var(--ink); stroke-dasharray: 3 2; }
+.page { fill: #fff; fill: var(--page); }
+.idle { fill: #eef0f4; fill: var(--idle); }
+.r1, .r2, .r3, .r4, .r5 { fill: #2f6fb3; fill: var(--reduce); }
+.g1, .g2, .g3, .g4, .g5 { fill: #d9730d; fill: var(--gather); }
 .r1, .g1 { fill-opacity: .2; } .r2, .g2 { fill-opacity: .4; } .r3, .g3 { fill-opacity: .6; }
 .r4, .g4 { fill-opacity: .8; }
 )";

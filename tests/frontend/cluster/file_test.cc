@@ -219,8 +219,43 @@ TEST(BadClusterFile, AnUnknownKeyIsNamedWithTheNearest) {
             "    nci: {bandwidth: 80Gbit/s, latency: 10us}\n"
             "    ^~~\n"
             "  hint: did you mean 'nic'? keys: name, count, devices, interconnect, nic\n"
-            "c.yaml: error: host 'a' has no 'nic', but must reach other hosts through the switch\n"
+            "c.yaml:5:5: error: host 'a' has no 'nic', but must reach other hosts through the "
+            "switch\n"
+            "    - name: a\n"
+            "      ^\n"
             "  hint: add nic: {bandwidth: 25Gbit/s, latency: 15us}");
+}
+
+TEST(BadClusterFile, OfHostsAlikeOneIsNamedThatHasNoNic) {
+  EXPECT_EQ(error_of("hosts:\n"
+                     "  - {name: a, count: 3, devices: {kind: P4}}\n"
+                     "  - {name: b, devices: {kind: P4}}\n"),
+            "c.yaml:2:5: error: host 'a0' has no 'nic', but must reach other hosts through the "
+            "switch\n"
+            "    - {name: a, count: 3, devices: {kind: P4}}\n"
+            "      ^\n"
+            "  hint: add nic: {bandwidth: 25Gbit/s, latency: 15us}\n"
+            "c.yaml:3:5: error: host 'b' has no 'nic', but must reach other hosts through the "
+            "switch\n"
+            "    - {name: b, devices: {kind: P4}}\n"
+            "      ^\n"
+            "  hint: add nic: {bandwidth: 25Gbit/s, latency: 15us}");
+}
+
+TEST(BadClusterFile, ALineThatATabIndentsIsTold) {
+  EXPECT_EQ(error_of("hosts:\n\t- {name: a, devices: {kind: P4}}\n"),
+            "c.yaml:2:2: error: bad YAML: illegal block entry\n"
+            "    - {name: a, devices: {kind: P4}}\n"
+            "    ^\n"
+            "  hint: the line begins with a tab, and YAML indents by blanks");
+}
+
+TEST(BadClusterFile, OfALongTextItQuotesTheBeginning) {
+  std::string plan = "agpcs-plan 2\n";
+  for (int i = 0; i < 100; ++i) plan += "gradient w" + std::to_string(i) + " elements=4\n";
+  EXPECT_THAT(error_of(plan),
+              testing::StartsWith("c.yaml:1:1: error: cluster file must be a map, is 'agpcs-plan 2 "
+                                  "gradient w0 elements=4 gradient w1 elements=4 g...'\n"));
 }
 
 TEST(BadClusterFile, ANegativeOrZeroBandwidthIsRefused) {

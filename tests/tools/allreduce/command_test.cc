@@ -191,6 +191,19 @@ TEST_F(AllreduceCommand, DrawsAPicture) {
   EXPECT_LT(contents(svg).size(), 200'000u);
 }
 
+TEST_F(AllreduceCommand, DrawsForReadersThatKnowNoVariables) {
+  const std::string svg = path_of("p.svg");
+  ASSERT_EQ(run({"bcube:2,1", "--picture", svg}).code, 0);
+  const std::string text = contents(svg);
+  const auto count = [&](const std::regex& pattern) {
+    return std::distance(std::sregex_iterator(text.begin(), text.end(), pattern),
+                         std::sregex_iterator());
+  };
+  const std::regex with_colour("([a-z]+): #[0-9a-f]+; \\1: var\\(--");
+  EXPECT_GT(count(with_colour), 0);
+  EXPECT_EQ(count(with_colour), count(std::regex("var\\(--")));
+}
+
 constexpr char kCluster[] = R"(name: four
 device_kinds:
   gpu: {memory: 8GiB, memory_bandwidth: 300GB/s, peak: {fp32: 5TFLOPS}}
