@@ -148,11 +148,11 @@ class Plan(unittest.TestCase):
         self.assertRegex(loaded._repr_html_(), r"^<pre>(.|\n)*local/0(.|\n)*</pre>$")
         self.assertEqual(loaded.explain(MODEL, CLUSTER, top=3), plan.explain(top=3))
         for wrong, error, words in (((), agpcs.UsageError, "plan came from a file"),
-                                    ((RESNET, CLUSTER), agpcs.InvalidInput, "the plan is for model 'small_cnn'"),
+                                    ((RESNET, CLUSTER), agpcs.InvalidInput, "^plan: error: the plan is for model 'small_cnn'"),
                                     ((MODEL, "no.yaml"), agpcs.InvalidInput, "no.yaml")):
             with self.assertRaisesRegex(error, words):
                 loaded.explain(*wrong)
-        with self.assertRaisesRegex(agpcs.UsageError, "^--top: Value 0 not in range 1 to 2147483647\n"):
+        with self.assertRaisesRegex(agpcs.UsageError, "^--top: '0' is not a whole number from 1 to 2147483647\n"):
             plan.explain(top=0)
 
     def test_wrong_options_raise_usage_errors(self):

@@ -160,11 +160,12 @@ class Plan:
     def _command(command, inputs, *options):
         """Returns what agpcs-plan prints. Plans and models in memory are written into files for it."""
         with tempfile.TemporaryDirectory() as folder:
-            words = [command]
+            words, files = [command], []
             for i, given in enumerate(inputs):
                 if isinstance(given, Plan):
-                    given.save(os.path.join(folder, f"{i}.plan"))
-                    words.append(os.path.join(folder, f"{i}.plan"))
+                    files.append(os.path.join(folder, f"{i}.plan"))
+                    given.save(files[-1])
+                    words.append(files[-1])
                 elif isinstance(given, bytes):
                     words.append(os.path.join(folder, "model.onnx"))
                     with open(words[-1], "wb") as file:
@@ -173,6 +174,8 @@ class Plan:
                     words.append(os.fspath(given))
             code, said, errors = _agpcs.plan_command([*words, *options])
         if code != 0 and not (command == "diff" and code == 1):  # 1: the plans differ
+            for file in files:  # nobody knows them
+                errors = errors.replace(file, "plan")
             kind = {1: InvalidInput, 2: UsageError, 3: Infeasible}.get(code, Error)
             raise kind(errors.rstrip("\n").replace("agpcs-plan: error: ", "", 1))
         return said

@@ -159,8 +159,17 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     return _write(program.model_proto.SerializeToString(), path)
 
 
+def _check_options(options):
+    """Refuses options that nobody knows: what we do not know ourselves goes to torch.onnx.export."""
+    for name in options:
+        if name not in _arguments(torch.onnx.export):
+            raise UsageError(f"unknown option '{name}'\n"
+                             "  hint: options that agpcs.torch does not know go to torch.onnx.export, which has none of that name")
+
+
 def _converted(module, inputs, kwargs, input_names, output_names, options):
     """Returns what torch.export makes of the module, and PyTorch's ONNXProgram of that, with our notes."""
+    _check_options(options)
     settings = {"dynamo": True, "optimize": False, "verbose": False, **options}
     if input_names is not None:
         settings["input_names"] = list(input_names)
@@ -290,6 +299,7 @@ def by_torchscript(module, inputs, kwargs, path, input_names, output_names, weig
     if not _has_values(module) or not weights:
         raise RuntimeError(f"agpcs.torch.export writes a file without values with PyTorch 2.6 or newer only, this is "
                            f"{torch.__version__}")
+    _check_options(options)
     count = len(inputs) + len(kwargs)
     names = list(input_names) if input_names is not None else [f"input{i}" for i in range(count)]
     settings = {

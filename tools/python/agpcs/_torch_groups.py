@@ -88,8 +88,6 @@ class PlanState:
             raise UsageError(f"missing is {missing!r}; it is 'error' or 'skip'")
         if rename is not None and not callable(rename):
             raise UsageError(f"rename is {rename!r}; it is None or a function from the plan's names to the module's")
-        if on_drift is not None and not callable(on_drift):
-            raise UsageError(f"on_drift is {on_drift!r}; it is 'say', None or a function of the changes")
         self.plan = plan
         self.groups: tuple[BoundGroup, ...] = ()  #: BoundGroup, in the order of reduction
         self.step: list[Reduction] = []  #: Reduction, in the order in which they began

@@ -35,7 +35,7 @@ from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
-from agpcs._torch_watch import Change, say
+from agpcs._torch_watch import Change, teller_of
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
 OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
@@ -111,7 +111,7 @@ class Job:
             built = together("begin", lambda: self._build(plan, sample_batch, asked, given, cluster or replan, input_names,
                                                            output_names, options))
             _check_alike(self.plan.text, asked)
-            self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
+            self._watch_by(teller_of(on_drift), replan, built[0])
             self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, given, cluster, input_names, output_names, options):

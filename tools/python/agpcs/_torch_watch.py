@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs import _agpcs
+from agpcs._errors import UsageError
 from agpcs._torch_clock import Clock
 
 
@@ -191,6 +192,13 @@ class LinkProbe:
         # In a batch, so that NCCL takes the group's communicator instead of making one for the pair.
         for work in dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer, group=self._group)]):
             work.wait()
+
+
+def teller_of(on_drift):
+    """Returns what is called with changes, or None. `on_drift`: "say", None or such a function."""
+    if on_drift is not None and on_drift != "say" and not callable(on_drift):
+        raise UsageError(f"on_drift is {on_drift!r}; it is 'say', None or a function of the changes")
+    return say if on_drift == "say" else on_drift
 
 
 def say(changes):

@@ -33,7 +33,7 @@ from agpcs._torch_profile import profile
 from agpcs._torch_replan import Replanning
 from agpcs._torch_sampler import PlanSampler
 from agpcs._torch_trainer import planned_trainer
-from agpcs._torch_watch import Change, say
+from agpcs._torch_watch import Change, teller_of
 
 __all__ = ["AutoPlan", "Change", "Job", "ModulePlan", "PlanSampler", "PlanState", "autoplan", "export", "plan",
            "plan_hook", "planned_callback", "planned_loader", "planned_trainer", "profile"]
@@ -79,11 +79,11 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     """
     if not isinstance(plan, Plan):
         plan = load(plan)
-    on_drift = say if on_drift == "say" else on_drift
+    tell = teller_of(on_drift)
     if replan and sampler is None:
         raise UsageError("replan needs the job's sampler\n  hint: plan_hook(plan, sampler=sampler, replan=True)")
-    replanning = Replanning(plan, sampler, on_drift) if replan else None
-    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, sampler, replanning,
+    replanning = Replanning(plan, sampler, tell) if replan else None
+    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, tell, sampler, replanning,
                       averaged)
     return state, reduce_by_plan
 

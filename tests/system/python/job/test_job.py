@@ -33,12 +33,12 @@ class Dropping(Mlp):
         return self.layers(nn.functional.dropout(x, 0.5))
 
 
-def first_step(rank, kind, plans, batch=BATCH, change=None):
+def first_step(rank, kind, plans, batch=BATCH, change=None, **options):
     """Begins a job and makes a step; the tests look at errors and warnings."""
     dist.barrier()  # all ranks are connected before one of them fails
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        job = job_of(kind, plans[rank])
+        job = job_of(kind, plans[rank], **options)
         batch = kind.samples(batch, torch.Generator().manual_seed(1))
         job.step(batch if change is None else change(batch))
     return "ok", [str(warning.message) for warning in caught if "random" in str(warning.message)]
@@ -250,6 +250,14 @@ class Refuses(unittest.TestCase):
         self.assert_all(self.refused(Mlp, plan, plan, change=lambda batch: batch[0]), "UsageError",
                         "a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
                         "targets; this is a tensor of float32 and shape 10x16")
+
+    def test_options_that_nobody_knows(self):
+        plan = plan_of(Mlp, TWO)
+        self.assert_all(self.refused(Mlp, plan, plan, exports=True, dropuot="by-sample"), "UsageError",
+                        "unknown option 'dropuot'\n  hint: options that agpcs.torch does not know go to torch.onnx.export, "
+                        "which has none of that name")
+        self.assert_all(self.refused(Mlp, plan, plan, on_drift="sya"), "UsageError",
+                        "on_drift is 'sya'; it is 'say', None or a function of the changes")
 
     def test_a_cut_inside_a_node(self):
         plan = plan_of(Rows, TWO)

@@ -113,7 +113,7 @@ class Traces(unittest.TestCase):
         other.save(self.folder / "other.plan")
         self.read("later.json")
         said = self.run_plan("drift", self.folder / "other.plan", self.folder / "later.json").stdout
-        self.assertTrue(said.startswith(f"medians of 1 step up to step {STEPS}\n"), said)
+        self.assertTrue(said.startswith(f"medians of 1 step; the trace shows step {STEPS}\n"), said)
         refused = self.run_plan("drift", self.folder / "model.plan", self.folder / "later.json")
         self.assertIn("the trace is of another plan", refused.stderr)
 
