@@ -24,8 +24,8 @@ int main(int argc, char** argv) {
     std::cerr << plan.status().message() << '\n';
     return agpcs::exit_code(plan.status().code());
   }
-  std::cout << plan->model << ": " << plan->rank_count() << " ranks, " << plan->micro_batches
-            << " micro-batches\n";
+  std::cout << plan->model << ": " << plan->rank_count()
+            << " ranks, micro-batches: " << plan->micro_batches << '\n';
   for (const agpcs::PlanStage& stage : plan->stages) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       std::cout << "rank " << stage.ranks[i] << " on " << stage.devices[i] << ": " << stage.name

@@ -2,6 +2,7 @@
 // Checks one program alone. Vector clocks over the four in-order streams decide "happens before":
 // clock[s] counts how many instructions of stream s have surely finished when an instruction
 // starts.
+#include "ir/base/units.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 
@@ -120,7 +121,8 @@ class ProgramChecker {
       return fmt::format("stage {} has no operators, only {}'report'", stage_.name,
                          clips() ? "'norm' and " : "");
     }
-    std::string text = fmt::format("stage {} has {} micro-batches", stage_.name, micro_batches_);
+    std::string text =
+        fmt::format("stage {} has {}", stage_.name, plural(micro_batches_, "micro-batch", "es"));
     for (const int c : in_) text += fmt::format(", receives c{}", c);
     for (const int c : out_) text += fmt::format(", sends c{}", c);
     for (const auto& [instruction, seen] : expected_) {

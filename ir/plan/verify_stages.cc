@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/base/units.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/plan/verify.h"
@@ -109,15 +110,20 @@ class StageChecker {
     if (sum == plan_.micro_batch_size()) return;
     fail(fmt::format("stage {}: samples sum to {}, a micro-batch has {}", stage.name, sum,
                      plan_.micro_batch_size()),
-         fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches));
+         batch_text());
+  }
+
+  /// Returns "batch 32 in 2 micro-batches".
+  std::string batch_text() const {
+    return fmt::format("batch {} in {}", plan_.training.batch,
+                       plural(plan_.micro_batches, "micro-batch", "es"));
   }
 
   /// Checks who takes one sample less of the smaller micro-batches, where there are any.
   void check_odd(const PlanStage& stage) {
     const bool equal = plan_.training.batch % plan_.micro_batches == 0;
     if (equal && stage.odd == -1) return;
-    const std::string batch =
-        fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches);
+    const std::string batch = batch_text();
     if (equal) {
       return fail(fmt::format("stage {} has odd={}, but all micro-batches are equal", stage.name,
                               stage.odd),

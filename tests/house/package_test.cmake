@@ -29,5 +29,5 @@ function(expect_output sample expected)
   endif()
 endfunction()
 
-expect_output(show_plan "^line: 2 ranks, 1 micro-batches\nrank 0 on local/0: s0, 12 samples of each micro-batch\n")
+expect_output(show_plan "^line: 2 ranks, micro-batches: 1\nrank 0 on local/0: s0, 12 samples of each micro-batch\n")
 expect_output(fit_line "^y = (2\\.99|3)[0-9.]* x \\+ -(0\\.99|1)")

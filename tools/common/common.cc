@@ -7,6 +7,7 @@
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
 #include "tools/common/new_file.h"
+#include "tools/common/parse_fault.h"
 
 #include <agpcs/version.h>
 
@@ -123,16 +124,67 @@ class OptionsFile final : public CLI::ConfigBase {
     return ConfigBase::from_config(text);
   }
 
+  /// Returns the place where the file sets an option, "settings.ini:3: "; "" where it does not.
+  std::string place_of(const std::string& option) const {
+    std::istringstream lines(text_);
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+      const std::size_t begin = std::min(line.find_first_not_of(" \t"), line.size());
+      const std::size_t end = std::min(line.find_first_of(" \t=", begin), line.size());
+      if (line.substr(begin, end - begin) == option) return fmt::format("{}:{}: ", name_, number);
+    }
+    return "";
+  }
+
  private:
   std::string name_, text_;
 };
 
+/// Returns where the options file of `app` sets `option`, a long name without dashes.
+std::string place_in_file(const CLI::App& app, const std::string& option) {
+  const auto file = std::dynamic_pointer_cast<const OptionsFile>(app.get_config_formatter());
+  return file == nullptr ? "" : file->place_of(option);
+}
+
 /// Returns the unknown name in a file of options, from CLI11's message; "" if the error is another
 /// one.
-std::string unknown_in_file(const CLI::ParseError& error) {
+std::string unknown_name(const CLI::ParseError& error) {
   constexpr std::string_view kBefore = "INI was not able to parse ";
   const std::string_view what = error.what();
   return std::string(what.substr(0, kBefore.size()) == kBefore ? what.substr(kBefore.size()) : "");
+}
+
+/// Reports an error in the options file of `app`, at `place`. Returns 2.
+int file_error(const std::string& place, const std::string& message, const std::string& hint,
+               Console console) {
+  console.err << fmt::format("{}error: {}\n  hint: {}\n", place, message, hint);
+  return exit_code(StatusCode::kUsage);
+}
+
+int unknown_in_file(const CLI::App& app, const std::string& name, Console console) {
+  const std::string near = nearest("--" + name, option_names(app));
+  const std::string see = fmt::format("see {} --help", app.get_name());
+  return file_error(place_in_file(app, name), fmt::format("unknown option '{}'", name),
+                    near.empty() ? see : fmt::format("did you mean '{}'? {}", near.substr(2), see),
+                    console);
+}
+
+/// Tells whether a command line has an option, as "--seed 1" or "--seed=1".
+bool has_option(const std::vector<std::string>& args, const std::string& option) {
+  return std::any_of(args.begin(), args.end(), [&](const std::string& word) {
+    return word == option || word.rfind(option + "=", 0) == 0;
+  });
+}
+
+/// Reports what is wrong with the options of `app`, of which the command line has `args`.
+int wrong(const CLI::App& app, const ParseFault& fault, const std::vector<std::string>& args,
+          Console console) {
+  const std::string see = fmt::format("see {} --help", app.get_name());
+  const std::string hint = fault.hint.empty() ? see : fmt::format("{} {}", fault.hint, see);
+  const bool is_long = fault.option.rfind("--", 0) == 0 && !has_option(args, fault.option);
+  const std::string place = is_long ? place_in_file(app, fault.option.substr(2)) : "";
+  if (place.empty()) return usage_error(app.get_name(), fault.message, hint, console);
+  return file_error(place, fault.message.substr(2), hint, console);
 }
 
 }  // namespace
@@ -151,6 +203,7 @@ void add_config_option(CLI::App& app) {
 }
 
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console) {
+  const std::vector<std::string> given = args;
   std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
   try {
     app.parse(std::move(args));
@@ -168,11 +221,10 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     if (const auto extras = app.remaining(true); !extras.empty()) {
       return unexpected(app, extras, console);
     }
-    if (const std::string name = unknown_in_file(e); !name.empty()) {
-      return unexpected(app, {"--" + name}, console);
+    if (const std::string name = unknown_name(e); !name.empty()) {
+      return unknown_in_file(app, name, console);
     }
-    return usage_error(app.get_name(), e.what(), fmt::format("see {} --help", app.get_name()),
-                       console);
+    return wrong(app, parse_fault(e, app), given, console);
   }
   if (const CLI::Option* empty = given_empty(app)) {
     const std::string name =
@@ -299,6 +351,17 @@ Status write_file(const std::string& path, std::string_view text, Console consol
 Result<Plan> read_plan(const std::string& path) {
   AGPCS_TRY(const std::string text, read_input(path, {"plan"}));
   return parse_plan(text, path);
+}
+
+Status in_plan_file(const Status& status, std::string_view path) {
+  constexpr std::string_view kPlan = "plan", kError = "plan: error:";
+  std::string text = status.message();
+  for (std::size_t at = 0; at < text.size();) {
+    if (text.compare(at, kError.size(), kError) == 0) text.replace(at, kPlan.size(), path);
+    const std::size_t end = text.find('\n', at);
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return status.ok() ? status : Status(status.code(), std::move(text));
 }
 
 Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(

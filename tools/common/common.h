@@ -91,6 +91,9 @@ bool has_ending(std::string_view path, std::string_view ending);
 Status write_file(const std::string& path, std::string_view text, Console console);
 
 Result<Plan> read_plan(const std::string& path);
+/// Returns `status` with the plan's file in place of "plan" where a line begins with "plan: error:"
+/// (verify_plan and others do not know the file).
+Status in_plan_file(const Status& status, std::string_view path);
 
 /// Parses the values of --dim: "seq=128" gives {"seq", 128}. Errors: kUsage.
 Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(

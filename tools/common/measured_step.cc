@@ -199,8 +199,8 @@ Result<MeasuredStep> read_measured_trace(std::string_view text, std::string_view
 
 std::string drift_text(const Plan& plan, const MeasuredStep& step) {
   std::string text = fmt::format(
-      "medians of {} step{} up to step {}\n\n{:<12}{:<16}{:>10}{:>10}{:>8}\n", step.steps,
-      step.steps == 1 ? "" : "s", step.step, "", "", "planned", "measured", "factor");
+      "medians of {} step{}; the trace shows step {}\n\n{:<12}{:<16}{:>10}{:>10}{:>8}\n",
+      step.steps, step.steps == 1 ? "" : "s", step.step, "", "", "planned", "measured", "factor");
   for (const Comparison& line : compare(plan, step)) {
     text += fmt::format("{:<12}{:<16}{:>10}{:>10}{:>8.2f}\n", line.what, line.of,
                         figure(line.expected, "s"), figure(line.measured, "s"), line.factor());

@@ -8,6 +8,7 @@
 #include "tools/common/common.h"
 #include "tools/common/dqn_options.h"
 #include "tools/common/interrupt.h"
+#include "tools/common/new_file.h"
 #include "tools/common/option_checks.h"
 #include "tools/compile/options.h"
 #include "tools/compile/pipeline.h"
@@ -117,7 +118,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--refiner", a.compile.refiner,
                  lines_of("how the best of them is improved (default: dqn):", refiners()));
   app.add_option("--budget", a.compile.plan.budget,
-                 "evaluations of the refiner (default: 100 to 1000, fewer for larger problems)")
+                 "evaluations of the refiner (default: 100 to 1500, fewer for larger problems)")
       ->check(at_least(1));
   app.add_option("--policy", a.compile.policy,
                  "policy of dqn, by agpcs-train-policy (default: the one that ships)");
@@ -238,6 +239,13 @@ Status resolve(const CLI::App& app, Arguments& a) {
   return {};
 }
 
+/// Checks that the results can be written, before they are searched for.
+Status check_outputs(const Arguments& a) {
+  AGPCS_RETURN_IF_ERROR(check_can_be_written(a.output));
+  if (a.search_log.empty()) return {};
+  return check_can_be_written(a.search_log);
+}
+
 Status write_results(const Arguments& a, const Compiled& compiled, Console console) {
   AGPCS_RETURN_IF_ERROR(write_file(a.output, print_plan(compiled.planned.best.plan), console));
   if (!a.search_log.empty()) {
@@ -269,6 +277,11 @@ int compile_command(std::vector<std::string> args, Console console) {
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
   if (const Status status = resolve(app, arguments); !status.ok()) {
     return finish(status, kName, console);
+  }
+  if (arguments.stages.stop_after.empty()) {
+    if (const Status status = check_outputs(arguments); !status.ok()) {
+      return finish(status, kName, console);
+    }
   }
   const InterruptFlag interrupt;
   arguments.compile.plan.interrupted = &interrupt.flag();

@@ -88,7 +88,8 @@ struct Arguments {
 /// Reads a plan for a command that knows no teams.
 Result<Plan> read_plan_for(std::string_view command, const std::string& path) {
   AGPCS_TRY(Plan plan, read_plan(path));
-  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, fmt::format("agpcs-plan {}", command)));
+  AGPCS_RETURN_IF_ERROR(
+      in_plan_file(refuse_teams(plan, fmt::format("agpcs-plan {}", command)), path));
   return plan;
 }
 
@@ -197,8 +198,8 @@ Status trace(const Arguments& a, Console console) {
 /// Reads and simulates the plan in `path`, which must be for the same model and cluster.
 Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
   AGPCS_TRY(Plan plan, read_plan_for("report", path));
-  const Status fits = verify_plan_against(plan, checked.model.graph, checked.cluster);
-  if (!fits.ok()) return Status(fits.code(), fmt::format("{}: {}", path, fits.message()));
+  AGPCS_RETURN_IF_ERROR(
+      in_plan_file(verify_plan_against(plan, checked.model.graph, checked.cluster), path));
   return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
 }
 
@@ -431,17 +432,20 @@ int plan_command(const std::vector<std::string>& args, Console console) {
                        did_you_mean(args[0], kCommands, "commands"), console);
   }
   if (const std::optional<int> code = parse_arguments(app, args, console)) return *code;
-  if (check_app->parsed()) return finish(check(a, console), kName, console);
-  if (show_app->parsed()) return finish(show(a, console), kName, console);
-  if (explain_app->parsed()) return finish(explain(a, console), kName, console);
-  if (json_app->parsed()) return finish(json(a, console), kName, console);
-  if (trace_app->parsed()) return finish(trace(a, console), kName, console);
-  if (report_app->parsed()) return finish(report(a, console), kName, console);
-  if (drift_app->parsed()) return finish(drift(a, console), kName, console);
-  if (export_app->parsed()) return finish(export_plan(a, console), kName, console);
-  if (upgrade_app->parsed()) return finish(upgrade(a, console), kName, console);
-  if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
-  if (splits_app->parsed()) return finish(splits(a, console), kName, console);
+  const auto ended = [&](const Status& status) {
+    return finish(in_plan_file(status, a.plan), kName, console);
+  };
+  if (check_app->parsed()) return ended(check(a, console));
+  if (show_app->parsed()) return ended(show(a, console));
+  if (explain_app->parsed()) return ended(explain(a, console));
+  if (json_app->parsed()) return ended(json(a, console));
+  if (trace_app->parsed()) return ended(trace(a, console));
+  if (report_app->parsed()) return ended(report(a, console));
+  if (drift_app->parsed()) return ended(drift(a, console));
+  if (export_app->parsed()) return ended(export_plan(a, console));
+  if (upgrade_app->parsed()) return ended(upgrade(a, console));
+  if (kinds_app->parsed()) return ended(kinds(a, console));
+  if (splits_app->parsed()) return ended(splits(a, console));
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
   return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;

@@ -31,13 +31,11 @@ struct Format {
   Status (*write)(const ExportOptions& options, const Plan& plan, Console console);
 };
 
-/// Returns the flow called `name`, or the only one.
-Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
+/// Returns the flow called `name`, or the only one. `otherwise` is the hint where a plan has none.
+Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name,
+                                std::string_view otherwise) {
   if (plan.flows.empty()) {
-    return invalid_input(
-        "the plan has no flow to export\n"
-        "  hint: its all-reduces are NCCL's own; agpcs-compile --all-reduce auto makes flows where "
-        "they are faster");
+    return invalid_input(fmt::format("the plan has no flow to export\n  hint: {}", otherwise));
   }
   std::vector<std::string> names;
   for (const PlanFlow& flow : plan.flows) {
@@ -61,7 +59,10 @@ void warn_of_order(const PlanFlow& flow, std::string_view reader, Console consol
 }
 
 Status export_flow(const ExportOptions& o, const Plan& plan, Console console) {
-  AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, o.flow));
+  AGPCS_TRY(const PlanFlow* const flow,
+            flow_of(plan, o.flow,
+                    "its all-reduces are NCCL's own; agpcs-compile --all-reduce auto makes flows "
+                    "where they are faster"));
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
   AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
   warn_of_order(*flow, "MSCCL", console);
@@ -103,7 +104,8 @@ Status export_mscclpp(const ExportOptions& o, const Plan& plan, Console console)
   PlanFlow flow;
   std::vector<int> ranks;
   if (o.bucket.empty()) {
-    AGPCS_TRY(const PlanFlow* const found, flow_of(plan, o.flow));
+    AGPCS_TRY(const PlanFlow* const found,
+              flow_of(plan, o.flow, "--bucket NAME exports the all-reduce of any bucket"));
     flow = *found;
     ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
   } else {

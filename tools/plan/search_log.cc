@@ -59,6 +59,7 @@ class Reader {
       std::string_view line = rest.substr(0, end);
       if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
       add_line(line, ++number);
+      if (number == 1 && !diagnostics_.ok()) break;
       rest.remove_prefix(std::min(end + 1, rest.size()));
     }
     if (!diagnostics_.ok()) return diagnostics_.status();

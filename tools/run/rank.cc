@@ -230,6 +230,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
                           trainer->next_step(), trainer_options.replay.limit);
   };
   AGPCS_RETURN_IF_ERROR(replicas_agree());
+  if (reports && start.step >= options.steps) report.nothing_left(start.step, options.steps);
   stop.interrupt->arm();  // from here on training can stop between two steps
   while (trainer->next_step() < options.steps && !trainer->stops()) {
     if (stop.interrupt->flag()) trainer->ask_to_stop();
@@ -257,13 +258,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
 
 Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options) {
   AGPCS_TRY(TrainingModel model, read_planned_model(options.model, plan, true));
-  const Status status = resolve_stages(plan, model.graph).status();
-  if (!status.ok()) {
-    // The message says "plan", but here the plan has a file name.
-    const bool placed = status.message().rfind("plan: ", 0) == 0;
-    return Status(status.code(),
-                  placed ? options.plan + status.message().substr(4) : status.message());
-  }
+  AGPCS_RETURN_IF_ERROR(in_plan_file(resolve_stages(plan, model.graph).status(), options.plan));
   return model;
 }
 

@@ -232,6 +232,14 @@ void RunReport::resumed(const std::string& folder, std::int64_t step) {
   console_.out << fmt::format("  * going on from step {}: {}", step, folder) << std::endl;
 }
 
+void RunReport::nothing_left(std::int64_t step, std::int64_t steps) {
+  if (json_) return;
+  console_.out << fmt::format(
+                      "  * no step is left to train: {} are done, and --steps {} counts them, too",
+                      step, steps)
+               << std::endl;
+}
+
 void RunReport::validated(std::int64_t step, const Evaluation& of, double seconds) {
   const bool classes = of.counted > 0;
   if (json_) {

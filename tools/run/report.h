@@ -53,6 +53,8 @@ class RunReport {
   void event(const TrainerEvent& event);
   void recorded(std::int64_t step, const StepRecording& recording);
   void resumed(const std::string& folder, std::int64_t step);
+  /// The job has no step left: it went on from `step` of `steps`.
+  void nothing_left(std::int64_t step, std::int64_t steps);
   void validated(std::int64_t step, const Evaluation& evaluation, double seconds);
   void saved(const std::string& folder, std::int64_t step, double seconds, bool best);
   /// `peak_memory_bytes`: of the reporting rank's accelerator; 0: it computes on a CPU.

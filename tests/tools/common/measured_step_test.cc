@@ -35,7 +35,7 @@ MeasuredStep as_planned() {
 
 TEST(Drift, SaysThatAllIsAsPlanned) {
   EXPECT_EQ(drift_text(plan(), as_planned()),
-            "medians of 64 steps up to step 412\n"
+            "medians of 64 steps; the trace shows step 412\n"
             "\n"
             "                               planned  measured  factor\n"
             "step                            1.23ms    1.23ms    1.00\n"

@@ -107,6 +107,16 @@ TEST_F(CompileCommand, TellsInAPipeOfTheFirstPlanTheBoundAndBetterPlans) {
   EXPECT_EQ(process.output().substr(0, 2), "{\n");
 }
 
+TEST_F(CompileCommand, RefusesAFileThatItCannotWriteBeforeItPlans) {
+  const std::string log = path("nowhere/search.csv");
+  Process of_log(command({"--search-log", log}));
+  EXPECT_EQ(of_log.wait(), 1);
+  EXPECT_EQ(of_log.errors(), log + ": error: cannot be written: No such file or directory\n");
+  Process of_plan({AGPCS_BIN_DIR "/agpcs-compile", kModel, kCluster, "-o", folder_.string()});
+  EXPECT_EQ(of_plan.wait(), 1);
+  EXPECT_EQ(of_plan.errors(), folder_.string() + ": error: cannot be written: Is a directory\n");
+}
+
 TEST_F(CompileCommand, QuietTellsNothing) {
   Process process(command({"--budget", "50", "--quiet"}));
   EXPECT_EQ(process.wait(), 0);

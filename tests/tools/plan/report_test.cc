@@ -106,7 +106,9 @@ TEST(SearchLog, WrongLinesAreNamedWithTheirPlace) {
   EXPECT_EQ(error_of(head + "4,1,0,1,1\n4,1,0,1,1\n"),
             "log.csv:3:1: error: episode 4 follows episode 4\n    4,1,0,1,1\n    ^\n"
             "  hint: one search a log, its episodes in order");
-  EXPECT_THAT(error_of("step,loss\n"), HasSubstr("log.csv:1:1: error: this is no search log\n"));
+  EXPECT_EQ(error_of("step,loss\n1,2\n"),
+            "log.csv:1:1: error: this is no search log\n    step,loss\n    ^~~~~~~~~\n"
+            "  hint: its first line is 'episode,epsilon,loss,reward,best_cost'");
   EXPECT_THAT(error_of(""), HasSubstr("log.csv:1:1: error: this is no search log\n"));
   EXPECT_THAT(error_of(head + "\n"), HasSubstr("log.csv:2:1: error: 1 values, not 5\n"));
 }

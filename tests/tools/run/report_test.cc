@@ -52,6 +52,19 @@ TEST(RunReport, SumsUpWithoutTheFirstStepsTime) {
   EXPECT_THAT(out.str(), HasSubstr("\"first_loss\": 2.5, \"last_loss\": 1.5}"));
 }
 
+TEST(RunReport, SaysThatNoStepIsLeftInPlaceOfASummary) {
+  std::ostringstream out, err;
+  RunReport report(make_plan({{{4}}, {}}), false, {out, err});
+  report.nothing_left(10, 8);
+  report.summary(0);
+  EXPECT_EQ(out.str(),
+            "  * no step is left to train: 10 are done, and --steps 8 counts them, too\n");
+  RunReport json(make_plan({{{4}}, {}}), true, {out, err});
+  out.str("");
+  json.nothing_left(10, 8);
+  EXPECT_EQ(out.str(), "");
+}
+
 TEST(RunReport, AStepOfSeveralBatchesHasTheirSamplesAndTakesTheirTime) {
   std::ostringstream out, err;
   const Plan plan = make_plan({{{4}}, {}});

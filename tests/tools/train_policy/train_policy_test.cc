@@ -130,7 +130,7 @@ TEST_F(TrainPolicy, TakesTheProblemsOfTheSetThatIsNamed) {
   EXPECT_EQ(log_of({"--problem-set", "usual"}), usual);
   EXPECT_THAT(train({"--problem-set", "tight"}), HasSubstr(" --problem-set tight "));
   expect_refused({"-o", path("x"), "--problem-set", "loose"}, 2,
-                 "--problem-set: loose not in {usual,tight,both}");
+                 "--problem-set: 'loose' is not one of usual, tight, both");
 }
 
 TEST_F(TrainPolicy, GoesOnFromAPolicy) {
