@@ -68,6 +68,20 @@ TEST(Verdict, NamesTheRankThatFailedAndNotThoseThatHeardOfIt) {
   EXPECT_EQ(verdict({first, own}, 0).message(), "rank 1 (a/1): no such file");
 }
 
+TEST(Verdict, SaysOnceWhatSeveralRanksSay) {
+  std::vector<RankEnd> ends(6, kFailed);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    ends[i].text = "rank " + std::to_string(i) + " (a/" + std::to_string(i) + "): no such file";
+  }
+  ends[1].text = "rank 1 (a/1): another error";
+  EXPECT_EQ(verdict({ends[0], ends[2]}, 0).message(),
+            "rank 0 (a/0): no such file\n  the same on rank 2 (a/2)");
+  EXPECT_EQ(
+      verdict(ends, 0).message(),
+      "rank 0 (a/0): no such file\n  the same on rank 2 (a/2), rank 3 (a/3), rank 4 (a/4) and "
+      "1 more\n  rank 1 (a/1): another error");
+}
+
 TEST(Verdict, OfAJobThatWasAskedToStopIsThatItDid) {
   EXPECT_EQ(verdict({kStopped, {}}, 15).message(), "stopped after 3 steps");
   EXPECT_EQ(verdict({kStopped, killed(1)}, 15).message(),

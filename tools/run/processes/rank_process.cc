@@ -5,19 +5,23 @@
 #include "tools/run/processes/memory_kills.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <fcntl.h>
 #include <functional>
 #include <iterator>
+#include <string>
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 extern char** environ;
 
@@ -66,6 +70,40 @@ std::string named_as_in(const std::string& heard, const std::string& own) {
   if (own.rfind("rank ", 0) == 0) return own;
   const std::size_t name = heard.substr(0, heard.size() - own.size()).rfind("rank ");
   return name == std::string::npos ? heard : heard.substr(name);
+}
+
+// Returns "rank 1 (a/1)" of "rank 1 (a/1): no such file"; "" if the message does not begin so.
+std::string name_in(const std::string& text) {
+  const std::size_t end = text.find(": ");
+  return text.rfind("rank ", 0) == 0 && end != std::string::npos ? text.substr(0, end) : "";
+}
+
+// Returns the messages of ranks, a line each. Those that differ in the rank's name alone are one,
+// with the names of the other ranks below it.
+std::string joined(const std::vector<RankEnd>& ends) {
+  constexpr std::size_t kMostNames = 3;
+  std::string text;
+  std::vector<bool> told(ends.size(), false);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (told[i]) continue;
+    const std::string name = name_in(ends[i].text);
+    std::vector<std::string> alike;
+    for (std::size_t j = i + 1; j < ends.size() && !name.empty(); ++j) {
+      const std::string other = name_in(ends[j].text);
+      if (other.empty() || ends[j].text.substr(other.size()) != ends[i].text.substr(name.size())) {
+        continue;
+      }
+      told[j] = true;
+      alike.push_back(other);
+    }
+    text += (i == 0 ? "" : "\n  ") + ends[i].text;
+    if (alike.empty()) continue;
+    const std::size_t more = alike.size() - std::min(alike.size(), kMostNames);
+    alike.resize(alike.size() - more);
+    text += fmt::format("\n  the same on {}", fmt::join(alike, ", "));
+    if (more > 0) text += fmt::format(" and {} more", more);
+  }
+  return text;
 }
 
 }  // namespace
@@ -117,9 +155,7 @@ Status verdict(const std::vector<RankEnd>& ends, int signal) {
             fmt::format("stopped by {}; all ranks were ended", strsignal(signal))};
   }
   if (said.empty()) return {};
-  std::string text = said.front().text;
-  for (std::size_t i = 1; i < said.size(); ++i) text += "\n  " + said[i].text;
-  return {said.front().code, text};
+  return {said.front().code, joined(said)};
 }
 
 StarterSignals::~StarterSignals() {

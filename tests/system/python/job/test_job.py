@@ -3,6 +3,7 @@
 """agpcs.torch.Job: plans of several stages on local ranks over Gloo train as one process does."""
 
 import functools
+import pathlib
 import re
 import unittest
 import warnings
@@ -19,6 +20,8 @@ from torch import nn
 import agpcs
 import agpcs.torch
 from agpcs._job.loss import MeanLoss
+
+OTHER_CLUSTER = pathlib.Path(__file__).resolve().parents[4] / "samples/clusters/local-2.yaml"
 
 
 class InPlace(Mlp):
@@ -258,6 +261,14 @@ class Refuses(unittest.TestCase):
                         "which has none of that name")
         self.assert_all(self.refused(Mlp, plan, plan, on_drift="sya"), "UsageError",
                         "on_drift is 'sya'; it is 'say', None or a function of the changes")
+
+    def test_another_cluster_file(self):
+        plan = plan_of(Mlp, TWO)
+        self.assert_all(self.refused(Mlp, plan, plan, cluster="nowhere.yaml"), "InvalidInput",
+                        "nowhere.yaml: error: cannot be read: No such file or directory")
+        for kind, text in self.refused(Mlp, plan, plan, cluster=str(OTHER_CLUSTER)):
+            self.assertEqual(kind, "PlanMismatch")
+            self.assertRegex(text, "^the plan is not for this cluster: the plan is for cluster 'cluster' ")
 
     def test_a_cut_inside_a_node(self):
         plan = plan_of(Rows, TWO)

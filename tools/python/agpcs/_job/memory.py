@@ -23,13 +23,17 @@ def plan_data(plan, file, cluster=None, known=None):
         return json.loads(plan._command("json", [plan, "--model", file, *(["--cluster", given] if given else [])]))
     except InvalidInput as error:
         refused = error
+    warned, of_plan, said = str(refused).partition("plan: error: ")  # warnings come before the error
+    said = said if of_plan else warned
     if given is None:
-        raise PlanMismatch(f"the plan is not for this module: {refused}\n"
+        raise PlanMismatch(f"the plan is not for this module: {said.splitlines()[0]}\n"
                            "  hint: plan what agpcs.torch.export writes of this module, and give Job the same input_names, "
                            "output_names and options")
     data = plan_data(plan, file)  # refuses another module
+    if cluster is not None and not of_plan:
+        raise refused  # the cluster file is wrong
     if cluster is not None:
-        raise PlanMismatch(f"the plan is not for this cluster: {refused}")
+        raise PlanMismatch(f"the plan is not for this cluster: {said}")
     return data
 
 
