@@ -166,8 +166,7 @@ std::string class_of(const Cell& cell) {
 class Picture {
  public:
   Picture(const Topology& topology, const FlowSchedule& schedule, std::string_view heading)
-      : topology_(topology),
-        schedule_(schedule),
+      : schedule_(schedule),
         groups_(groups_of(topology)),
         grid_(grid_of(topology, schedule, groups_)),
         svg_(kWidth, fmt::format("load of the links of {} over rounds", topology.name)),
@@ -290,7 +289,6 @@ class Picture {
     svg_.text(x + 5, kBarsTop - 6, "all-gather begins", "dim");
   }
 
-  const Topology& topology_;
   const FlowSchedule& schedule_;
   std::vector<Group> groups_;
   Grid grid_;

@@ -20,8 +20,6 @@ namespace agpcs {
 namespace {
 
 constexpr std::string_view kFormat = "agpcs-trace 1";
-constexpr std::array<std::string_view, kQuantityCount> kQuantities = {"compute", "all-reduce",
-                                                                      "send"};
 /// Smaller differences are not mentioned: relative to the expected figure, and to the expected
 /// step.
 constexpr double kDiffers = 0.1, kOfStep = 0.01;
