@@ -46,6 +46,10 @@ class RenumberedGroups final : public Transport, public RecordingTransport {
                             AllReduce algorithm) override {
     return transport_.all_gather(buffer, parts, first_ + group, algorithm);
   }
+  Result<Ticket> all_to_all(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                            int group) override {
+    return transport_.all_to_all(buffer, parts, first_ + group);
+  }
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
     return transport_.all_reduce_flow(buffer, first_ + flow);
   }

@@ -123,6 +123,9 @@ Status NcclLinks::start(const NcclOperation& operation, void* data, cudaStream_t
   if (operation.collective == Collective::kAllGather) {
     return gather(operation, static_cast<char*>(data), stream, pause);
   }
+  if (operation.collective == Collective::kAllToAll) {
+    return all_to_all(operation, static_cast<char*>(data), stream, pause);
+  }
   if (operation.flow != nullptr) {
     return start_flow(*operation.flow, operation.group->all, operation.buffer, data, scratch_,
                       stream, pause);
@@ -218,6 +221,21 @@ Status NcclLinks::gather(const NcclOperation& operation, char* data, cudaStream_
     for_each_part(parts, [&](int owner, std::size_t first, std::size_t count) {
       char* const part = data + first * width;
       note(ncclBroadcast(part, part, count * width, ncclChar, owner, all.get(), stream));
+    });
+  });
+}
+
+// As one group, so that no message waits for another one. Bytes are moved, whatever they mean.
+Status NcclLinks::all_to_all(const NcclOperation& operation, char* data, cudaStream_t stream,
+                             const NcclPause& pause) {
+  const NcclCommunicator& all = operation.group->all;
+  const std::size_t width = size_of(operation.buffer.type);
+  const auto ranks = static_cast<int>(operation.group->ranks.ranks.size());
+  return all.group(pause, [&](const auto& note) {
+    for_each_part(*operation.parts, [&](int part, std::size_t first, std::size_t count) {
+      char* const at = data + first * width;
+      note(part < ranks ? ncclSend(at, count * width, ncclChar, part, all.get(), stream)
+                        : ncclRecv(at, count * width, ncclChar, part - ranks, all.get(), stream));
     });
   });
 }

@@ -101,6 +101,8 @@ class NcclLinks {
                         const NcclPause& pause);
   static Status gather(const NcclOperation& operation, char* data, cudaStream_t stream,
                        const NcclPause& pause);
+  static Status all_to_all(const NcclOperation& operation, char* data, cudaStream_t stream,
+                           const NcclPause& pause);
   void each(const std::function<void(NcclCommunicator&)>& what);
 
   NcclMeeting& meeting_;

@@ -62,6 +62,10 @@ class NcclTransport final : public Transport, public RecordingTransport {
                                 int group, AllReduce algorithm) override;
   Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
                             AllReduce algorithm) override;
+  Result<Ticket> all_to_all(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                            int group) override {
+    return collective(Collective::kAllToAll, buffer, &parts, group, AllReduce::kRing);
+  }
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
   Status order_after(Stream stream, Ticket ticket, milliseconds limit) override;

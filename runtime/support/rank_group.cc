@@ -41,10 +41,16 @@ void find_tree_place(RankGroup& group) {
 
 Status check_parts(Collective kind, const Buffer& buffer, const Parts& parts,
                    const RankGroup& group) {
-  if (parts.size() != group.ranks.size()) {
+  const std::size_t ranks = group.ranks.size();
+  const bool both_ways = kind == Collective::kAllToAll;
+  if (parts.size() != (both_ways ? 2 * ranks : ranks)) {
     return invalid_input(fmt::format("{}: {} parts for the {} ranks {} of group {}", name_of(kind),
-                                     parts.size(), group.ranks.size(), fmt::join(group.ranks, ","),
-                                     group.id));
+                                     parts.size(), ranks, fmt::join(group.ranks, ","), group.id));
+  }
+  if (both_ways && (parts[group.me] != 0 || parts[ranks + group.me] != 0)) {
+    return invalid_input(fmt::format("{}: rank {} has parts for itself, of {} and {} elements",
+                                     name_of(kind), group.ranks[group.me], parts[group.me],
+                                     parts[ranks + group.me]));
   }
   const std::size_t elements = buffer.bytes / size_of(buffer.type);
   std::size_t sum = 0;  // wraps around at 2^64, which no sum of parts within `elements` reaches
@@ -52,7 +58,7 @@ Status check_parts(Collective kind, const Buffer& buffer, const Parts& parts,
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i] < 0) {
       return invalid_input(fmt::format("{}: the part of rank {} has {} elements, of {}",
-                                       name_of(kind), group.ranks[i], parts[i], elements));
+                                       name_of(kind), group.ranks[i % ranks], parts[i], elements));
     }
     sum += static_cast<std::size_t>(parts[i]);
     within = within && sum <= elements;
@@ -85,6 +91,8 @@ std::string_view name_of(Collective kind) {
       return "reduce_scatter";
     case Collective::kAllGather:
       return "all_gather";
+    case Collective::kAllToAll:
+      return "all_to_all";
   }
   return {};
 }

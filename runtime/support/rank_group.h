@@ -39,15 +39,20 @@ struct RankGroup {
   bool hosts_are_contiguous() const;
 };
 
-enum class Collective : std::uint8_t { kAllReduce, kReduceScatter, kAllGather };
-std::string_view name_of(Collective kind);  ///< "all_reduce", "reduce_scatter", "all_gather"
+enum class Collective : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll };
+/// "all_reduce", "reduce_scatter", "all_gather", "all_to_all"
+std::string_view name_of(Collective kind);
 /// Returns whether elements of several ranks are added.
-inline bool sums(Collective kind) { return kind != Collective::kAllGather; }
+inline bool sums(Collective kind) {
+  return kind == Collective::kAllReduce || kind == Collective::kReduceScatter;
+}
 /// Returns whether every rank ends with the whole buffer.
-inline bool gathers(Collective kind) { return kind != Collective::kReduceScatter; }
+inline bool gathers(Collective kind) {
+  return kind == Collective::kAllReduce || kind == Collective::kAllGather;
+}
 
-/// The elements of each rank of a group, in the order of its ranks. The caller of a collective
-/// keeps them.
+/// The elements of each rank of a group, in the order of its ranks; of an all-to-all, those that go
+/// to each, then those that come from each. The caller of a collective keeps them.
 using Parts = std::vector<std::int64_t>;
 
 /// Returns the group that `Transport::open_group` of `rank` of `size` got, or what is wrong with

@@ -21,7 +21,7 @@ constexpr std::size_t kAhead = 8;
 using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
-enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree, kFlow };
+enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree, kFlow, kAllToAll };
 
 std::uint64_t slot_of(int group) {
   return kCollectiveSlot | (static_cast<std::uint64_t>(group) << 8);
@@ -61,6 +61,7 @@ Status WireCollectives::run(const RankGroup& group, const WireCollective& call) 
   find_parts(call);
   const std::uint64_t slot = slot_of(group.id);
   const auto go = [&]() -> Status {
+    if (call.kind == Collective::kAllToAll) return all_to_all(group, slot | kAllToAll);
     switch (call.algorithm) {
       case AllReduce::kRing:
         return ring(group, group.ranks, call, slot | kRing);
@@ -208,6 +209,21 @@ Status WireCollectives::hierarchical(const RankGroup& group, const WireCollectiv
     AGPCS_RETURN_IF_ERROR(ring(group, group.leaders, call, slot | kRing));
   }
   return hand_out(group, group.local, call, slot | kFromLeader);
+}
+
+// A sender starts a segment when it learns that it is wanted, so receives come first. Nobody waits
+// before all is posted.
+Status WireCollectives::all_to_all(const RankGroup& group, std::uint64_t slot) {
+  const std::size_t n = group.ranks.size();
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t giver = (group.me + n - step) % n;
+    AGPCS_RETURN_IF_ERROR(post_recvs(parts_[n + giver], group.ranks[giver], slot));
+  }
+  for (std::size_t step = 1; step < n; ++step) {
+    const std::size_t taker = (group.me + step) % n;
+    AGPCS_RETURN_IF_ERROR(post_sends(parts_[taker], group.ranks[taker], slot));
+  }
+  return finish();
 }
 
 // The first member is the root.

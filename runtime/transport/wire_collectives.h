@@ -48,6 +48,7 @@ class WireCollectives {
               std::uint64_t slot);
   Status go_round(const Ring& ring, DType type, int previous, int next, std::uint64_t slot);
   Status hierarchical(const RankGroup& group, const WireCollective& call, std::uint64_t slot);
+  Status all_to_all(const RankGroup& group, std::uint64_t slot);
   Status tree(const RankGroup& group, const WireCollective& call, std::uint64_t slot);
   Status climb(const RankGroup& group, const WireCollective& call, std::uint64_t slot);
   /// Sums the buffers of `ranks` on the first of them.
@@ -81,7 +82,7 @@ class WireCollectives {
   // All are kept from one collective to the next for their memory.
   std::vector<Posted> posted_;
   std::vector<char> scratch_;
-  std::vector<Span> parts_;          // by member of the group; none in an all-reduce
+  std::vector<Span> parts_;          // in the order of `Parts`; none in an all-reduce
   std::vector<std::size_t> chunks_;  // of the ring: Ring::bounds
 };
 

@@ -60,6 +60,11 @@ Result<Ticket> WireTransport::all_gather(const Buffer& buffer,
   return enqueue({Collective::kAllGather, algorithm, buffer, &parts}, group);
 }
 
+Result<Ticket> WireTransport::all_to_all(const Buffer& buffer,
+                                         const std::vector<std::int64_t>& parts, int group) {
+  return enqueue({Collective::kAllToAll, AllReduce::kRing, buffer, &parts}, group);
+}
+
 Result<Ticket> WireTransport::enqueue(const WireCollective& call, int group) {
   AGPCS_RETURN_IF_ERROR(check_on_cpu(call.kind, call.buffer));
   return collectives_.enqueue(call, group);

@@ -33,6 +33,8 @@ class WireTransport final : public Transport {
                                 int group, AllReduce algorithm) override;
   Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,
                             AllReduce algorithm) override;
+  Result<Ticket> all_to_all(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                            int group) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;

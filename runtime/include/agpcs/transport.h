@@ -85,6 +85,14 @@ class Transport {
   virtual Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts,
                                     int group, AllReduce algorithm) = 0;
 
+  /// Enqueues an exchange of elements of any type between each two ranks of the group. The buffer's
+  /// elements are cut into two parts for each rank, in the order of the group's ranks: first the
+  /// `parts[i]` elements that go to the i-th of n ranks, then the `parts[n + i]` elements that come
+  /// from it. Of this rank itself both are 0. Two ranks give the same number for what goes from one
+  /// to the other; otherwise the rules are those of `reduce_scatter`.
+  virtual Result<Ticket> all_to_all(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                                    int group) = 0;
+
   /// Waits until `ticket` and all operations before it in `stream` are done, for at most `limit`.
   /// Only this call waits. kTimeout names the operation and the peer; kPeerFailed names the rank
   /// that went away or failed. After either error the transport is unusable: `abort` it. After

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every transport promises of reduce-scatters and all-gathers.
+// What every transport promises of reduce-scatters, all-gathers and all-to-alls.
 #include "tests/runtime/transport/conformance.h"
 
 #include <gmock/gmock.h>
@@ -182,6 +182,86 @@ TEST_P(TransportConformanceParts, PartsAndWholesAlternateWithoutWaits) {
     const OperationTime time = transport.time_of(Stream::kCollective, *last);
     EXPECT_GT(time.begin, 0);
     EXPECT_GE(time.end, time.begin);
+  });
+}
+
+/// Returns how many elements rank `from` of a test gives rank `to`.
+std::int64_t given(int from, int to, std::int64_t unit) {
+  if (from == to || (from + 2 * to) % 5 == 4) return 0;
+  return unit * (1 + from) + 7 * to;
+}
+
+/// Exchanges values that say whose they are.
+void exchanges_all(Transport& transport, int group, const std::vector<int>& ranks,
+                   std::int64_t unit) {
+  const auto value = [](int from, int to, std::int64_t i) { return 1000 * from + 100 * to + i; };
+  const int me = transport.rank();
+  Parts parts;
+  for (const int rank : ranks) parts.push_back(given(me, rank, unit));
+  for (const int rank : ranks) parts.push_back(given(rank, me, unit));
+  std::vector<std::int64_t> values, expected;
+  for (const int to : ranks) {
+    for (std::int64_t i = 0; i < given(me, to, unit); ++i) values.push_back(value(me, to, i));
+  }
+  expected = values;
+  for (const int from : ranks) {
+    for (std::int64_t i = 0; i < given(from, me, unit); ++i) expected.push_back(value(from, me, i));
+  }
+  values.resize(expected.size(), -1);
+  wait_for(transport, Stream::kCollective,
+           transport.all_to_all(buffer_of(values, DType::kInt64), parts, group));
+  EXPECT_TRUE(values == expected) << "rank " << me << " of " << ranks.size() << ", unit " << unit;
+}
+
+TEST_P(TransportConformanceParts, EachRankGetsFromEachWhatThatGivesIt) {
+  for (const int size : {2, 3, 5}) {
+    run(size, [&](Transport& transport) {
+      expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
+      const std::vector<int> some = {0, size - 1};
+      const bool in_some = transport.rank() == some[0] || transport.rank() == some[1];
+      if (in_some) expect_ok(transport.open_group(1, some, one_host(transport)));
+      // Several segments a part; none at all; parts of some ranks alone.
+      for (const std::int64_t unit : {100'001, 0, 13}) {
+        exchanges_all(transport, 0, all_of(transport), unit);
+        if (in_some) exchanges_all(transport, 1, some, unit);
+      }
+    });
+  }
+}
+
+// What passes of a team exchange does not wait for messages between stages, which come later.
+TEST_P(TransportConformanceParts, AnExchangeOvertakesMessagesThatAreUnderWay) {
+  run(2, [](Transport& transport) {
+    expect_ok(transport.open_group(0, {0, 1}, one_host(transport)));
+    const int other = 1 - transport.rank();
+    std::vector<std::int64_t> in(5, -1), out(5, transport.rank());
+    const auto awaited = transport.recv(buffer_of(in, DType::kInt64), other, 3);
+    exchanges_all(transport, 0, {0, 1}, 20);
+    const auto left = transport.send(buffer_of(out, DType::kInt64), other, 3);
+    wait_for(transport, Stream::kSend, left);
+    wait_for(transport, Stream::kRecv, awaited);
+    EXPECT_EQ(in, std::vector<std::int64_t>(5, other));
+  });
+}
+
+TEST_P(TransportConformanceParts, RefusesPartsThatDoNotGoBothWays) {
+  run(2, [](Transport& transport) {
+    std::vector<int> values(4);
+    const Buffer buffer = buffer_of(values, DType::kInt32);
+    expect_ok(transport.open_group(3, {0, 1}, {0, 0}));
+    const auto said = [&](const Parts& parts) {
+      return transport.all_to_all(buffer, parts, 3).status().message();
+    };
+    const std::string me = std::to_string(transport.rank());
+    const bool first = transport.rank() == 0;
+    EXPECT_EQ(said({4, 0}), "all_to_all: 2 parts for the 2 ranks 0,1 of group 3");
+    EXPECT_EQ(said({1, 1, 1, 1}),
+              "all_to_all: rank " + me + " has parts for itself, of 1 and 1 elements");
+    EXPECT_EQ(said(first ? Parts{0, 1, 0, 1} : Parts{1, 0, 1, 0}),
+              "all_to_all: the parts " + std::string(first ? "0,1,0,1" : "1,0,1,0") +
+                  " have 2 elements, the buffer has 4 (16 bytes of int32)");
+    EXPECT_EQ(transport.all_to_all(buffer, {0, 0, 0, 0}, 4).status().message(),
+              "group 4 is not open");
   });
 }
 

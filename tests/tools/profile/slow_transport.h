@@ -53,6 +53,10 @@ class SlowTransport final : public Transport {
                             AllReduce algorithm) override {
     return late(inner_.all_gather(buffer, parts, group, algorithm), buffer.bytes);
   }
+  Result<Ticket> all_to_all(const Buffer& buffer, const std::vector<std::int64_t>& parts,
+                            int group) override {
+    return late(inner_.all_to_all(buffer, parts, group), buffer.bytes);
+  }
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
     return late(inner_.all_reduce_flow(buffer, flow), buffer.bytes);
   }
