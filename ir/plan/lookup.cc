@@ -83,10 +83,6 @@ std::vector<int> stages_of(const PlanBucket& bucket) {
   return stages;
 }
 
-int group_count(const Plan& plan) {
-  return world_group(plan) + 1 + static_cast<int>(sharing_stages(plan).size());
-}
-
 int group_of(const Plan& plan, const PlanBucket& bucket) {
   if (!bucket.is_shared()) return bucket.stage;
   const std::vector<std::vector<int>> sets = sharing_stages(plan);

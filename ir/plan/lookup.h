@@ -23,12 +23,10 @@ std::string device_of_rank(const Plan& plan, int rank);
 std::vector<int> hosts_of_ranks(const Plan& plan);
 /// Returns the index of the group of all ranks; the group of stage i has index i.
 int world_group(const Plan& plan);
-/// Returns the number of groups: those of the stages, that of all ranks, and one for each set of
-/// stages that share a bucket.
-int group_count(const Plan& plan);
 /// Returns the stages of `bucket`, ascending.
 std::vector<int> stages_of(const PlanBucket& bucket);
-/// Returns the index of the group whose ranks sum `bucket`.
+/// Returns the index of the group whose ranks sum `bucket`; of teams, that of the first members
+/// (ir/plan/groups.h has the others).
 int group_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the ranks of all stages of `bucket`, ascending. Where replicas are teams, each sums it
 /// with the members of the same number alone.

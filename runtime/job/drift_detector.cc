@@ -93,11 +93,11 @@ std::string_view why_of(const DriftChange& change) {
 
 /// Returns the ranks of the stage and of those that exchange activations with it.
 std::vector<int> ranks_around(const Plan& plan, int stage) {
-  std::vector<int> ranks = plan.stages[static_cast<std::size_t>(stage)].ranks;
+  std::vector<int> ranks = plan.stages[static_cast<std::size_t>(stage)].all_ranks();
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;
     const int other = cut.from == stage ? cut.to : cut.from;
-    const std::vector<int>& more = plan.stages[static_cast<std::size_t>(other)].ranks;
+    const std::vector<int> more = plan.stages[static_cast<std::size_t>(other)].all_ranks();
     ranks.insert(ranks.end(), more.begin(), more.end());
   }
   return ranks;

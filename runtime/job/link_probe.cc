@@ -4,6 +4,8 @@
 // no more rounds), the payload if any, and an answer of a few bytes. Rounds in which a quota held
 // an end back from its processor do not count: they say nothing of the link.
 #include "ir/base/check.h"
+#include "ir/plan/body/body.h"
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/message_tags.h"
@@ -211,7 +213,7 @@ class TrafficCounter {
 
   std::vector<LinkTraffic> run() {
     for (const PlanStage& stage : plan_.stages) {
-      stage.idle() ? add_report(stage.ranks) : add_ring(stage.ranks, 0, 0);
+      stage.idle() ? add_report(stage.ranks) : add_stage(stage);
     }
     for (const PlanBucket& bucket : plan_.buckets) add_bucket(bucket);
     for (std::size_t c = 0; c < plan_.cuts.size(); ++c) add_cut(static_cast<int>(c));
@@ -235,6 +237,44 @@ class TrafficCounter {
     }
   }
 
+  /// Adds neighbours that need not send anything, and what the members of teams exchange.
+  void add_stage(const PlanStage& stage) {
+    for (const int rank : stage.members(0)) add_ring(replicas_of(plan_, rank).ranks, 0, 0);
+    for (std::size_t i = 0; stage.has_teams() && i < stage.ranks.size(); ++i) add_team(stage, i);
+  }
+
+  void add_team(const PlanStage& stage, std::size_t replica) {
+    const std::vector<int> ranks = team_of(plan_, stage.ranks[replica])->ranks;
+    const PlanBody& body = plan_.bodies[static_cast<std::size_t>(stage.body)];
+    for (std::int64_t mb = 0; mb < plan_.micro_batches; ++mb) {
+      const std::int64_t samples = stage.samples_of(replica, plan_.is_smaller(mb));
+      for (const BodyStep& step : body.forward) add_exchange(body, step, true, samples, ranks);
+      for (const BodyStep& step : body.backward) add_exchange(body, step, false, samples, ranks);
+    }
+    for (const BodyStep& step : body.step_end) add_exchange(body, step, false, 1, ranks);
+  }
+
+  void add_exchange(const PlanBody& body, const BodyStep& step, bool forward, std::int64_t samples,
+                    const std::vector<int>& ranks) {
+    if (!step.is_exchange()) return;
+    const BodyTensor& tensor = body.tensors[static_cast<std::size_t>(step.tensor)];
+    const TeamExchange exchange =
+        forward ? forward_exchange(tensor, step.form) : backward_exchange(tensor, step.form);
+    if (!is_collective(exchange)) return;
+    const auto n = static_cast<double>(ranks.size());
+    const double bytes = static_cast<double>(whole_elements(tensor, samples)) *
+                         static_cast<double>(size_of(tensor.type));
+    if (exchange != TeamExchange::kAllToAll) {
+      const double rounds = exchange == TeamExchange::kAllReduce ? 2 : 1;
+      return add_ring(ranks, rounds * (n - 1) / n * bytes, rounds * (n - 1));
+    }
+    for (const int from : ranks) {
+      for (const int to : ranks) {
+        if (from != to) add(from, to, bytes / n / n, 1);
+      }
+    }
+  }
+
   void add_ring(const std::vector<int>& ranks, double bytes, double messages) {
     const std::size_t n = ranks.size();
     for (std::size_t i = 0; i < n && n > 1; ++i) {
@@ -243,7 +283,13 @@ class TrafficCounter {
   }
 
   void add_bucket(const PlanBucket& bucket) {
-    const std::vector<int> ranks = ranks_of(plan_, bucket);
+    const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
+    for (const int rank : stage.members(0)) {
+      add_bucket(held_by(plan_, bucket, rank), summing_group(plan_, bucket, rank).ranks);
+    }
+  }
+
+  void add_bucket(const PlanBucket& bucket, const std::vector<int>& ranks) {
     const auto members = static_cast<double>(ranks.size());
     const auto bytes = static_cast<double>(travelling_bytes(plan_.training, bucket));
     if (bucket.flow < 0) {  // in a ring, every rank sends 2 (n - 1) parts of n
@@ -268,13 +314,20 @@ class TrafficCounter {
   void add_cut(int index, std::int64_t first, std::int64_t end) {
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(index)];
     const auto times = static_cast<double>(end - first);
-    for (const int rank : plan_.stages[static_cast<std::size_t>(cut.from)].ranks) {
+    const auto tensor_of = [&](const Transfer& transfer) -> const CutTensor& {
+      return cut.tensors[static_cast<std::size_t>(transfer.tensor)];
+    };
+    const auto bytes_of = [&](const Transfer& transfer) {
+      const CutTensor& tensor = tensor_of(transfer);
+      return static_cast<double>(transfer.rows * tensor.elements_per_row()) *
+             static_cast<double>(size_of(tensor.type)) * times;
+    };
+    for (const int rank : plan_.stages[static_cast<std::size_t>(cut.from)].all_ranks()) {
       for (const Transfer& transfer : transfers(plan_, index, rank, first)) {
-        const CutTensor& tensor = cut.tensors[static_cast<std::size_t>(transfer.tensor)];
-        const double bytes = static_cast<double>(transfer.rows * tensor.elements_per_row()) *
-                             static_cast<double>(size_of(tensor.type)) * times;
-        add(rank, transfer.peer, bytes, times);
-        if (tensor.gradient) add(transfer.peer, rank, bytes, times);
+        add(rank, transfer.peer, bytes_of(transfer), times);
+      }
+      for (const Transfer& transfer : transfers(plan_, index, rank, first, true)) {
+        if (tensor_of(transfer).gradient) add(transfer.peer, rank, bytes_of(transfer), times);
       }
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/replica_check.h"
 
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/checksum.h"
@@ -44,7 +45,8 @@ Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Execu
     for (std::int64_t first = 0; first < item.elements; first += kChunk) {
       const std::int64_t count = std::min(kChunk, item.elements - first);
       AGPCS_RETURN_IF_ERROR(executor.read_state(item, first, count, values.data()));
-      sum = checksum(values.data(), static_cast<std::size_t>(count) * sizeof(float), sum);
+      const auto read = static_cast<std::size_t>(item.count_of(first, count));
+      sum = checksum(values.data(), read * sizeof(float), sum);
     }
   }
   return sum;
@@ -80,7 +82,7 @@ Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& 
 Status check_replicas(const Plan& plan, int rank, const Executor& executor, Transport& transport,
                       std::int64_t step, std::chrono::milliseconds limit) {
   const int stage = plan.stage_of_rank(rank);
-  const std::vector<int>& replicas = plan.stages[static_cast<std::size_t>(stage)].ranks;
+  const std::vector<int> replicas = replicas_of(plan, rank).ranks;
   if (replicas.size() == 1 || executor.state().empty()) return {};
   const auto own = sum_of_parameters(plan, stage, executor);
   Status status = own.status();

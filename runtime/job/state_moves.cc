@@ -2,6 +2,7 @@
 #include "runtime/job/state_moves.h"
 
 #include "runtime/support/message_tags.h"
+#include "runtime/support/state_part.h"
 #include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +22,8 @@ namespace {
 // A rank and the elements of an item that it has or needs.
 struct Place {
   int rank = 0;
-  ElementRange range;
+  StateItem item;
+  ElementRange range = item.range();
   bool has(std::int64_t element) const { return range.begin <= element && element < range.end; }
 };
 
@@ -27,11 +31,17 @@ struct Place {
 struct Places {
   std::int64_t elements = -1;  // under the old plan; -1: no rank held it
   std::vector<Place> before, after;
+  // Some have or need parts along an axis.
+  bool have_parts() const {
+    const auto is_part = [](const Place& place) { return place.item.is_part_along_axis(); };
+    return std::any_of(before.begin(), before.end(), is_part) ||
+           std::any_of(after.begin(), after.end(), is_part);
+  }
 };
 using Key = std::pair<std::string, std::string>;  // tensor, slot
 
 std::int64_t bytes_of(const StateItem& item) {
-  return item.range().size() * static_cast<std::int64_t>(sizeof(float));
+  return item.size() * static_cast<std::int64_t>(sizeof(float));
 }
 
 std::string text_of(const StateItem& item) {
@@ -50,7 +60,7 @@ Result<std::map<Key, Places>> places_of(const StateOwners& before, const StateOw
       Places& at = places[{item.tensor, item.slot}];
       if (at.elements >= 0 && at.elements != item.elements) return other_size(item, at.elements);
       at.elements = item.elements;
-      at.before.push_back({static_cast<int>(rank), item.range()});
+      at.before.push_back({static_cast<int>(rank), item});
     }
   }
   for (std::size_t rank = 0; rank < after.size(); ++rank) {
@@ -61,7 +71,7 @@ Result<std::map<Key, Places>> places_of(const StateOwners& before, const StateOw
             fmt::format("rank {} needs {}, which no rank has", rank, text_of(item)));
       }
       if (at.elements != item.elements) return other_size(item, at.elements);
-      at.after.push_back({static_cast<int>(rank), item.range()});
+      at.after.push_back({static_cast<int>(rank), item});
     }
   }
   return places;
@@ -88,6 +98,7 @@ class MovePlanner {
   explicit MovePlanner(std::size_t ranks) : sent_(ranks, 0) {}
 
   Status add(const StateItem& item, const Places& places) {
+    if (places.have_parts()) return add_parts(item, places);
     for (const Place& to : places.after) {
       for (std::int64_t at = to.range.begin; at < to.range.end;) {
         const Place* const from = holder_of(places.before, at, to.rank);
@@ -116,6 +127,41 @@ class MovePlanner {
   }
 
  private:
+  /// Adds moves of what a rank needs and each part has of it. Parts are those of one team, of which
+  /// an element has one, or all have the whole.
+  Status add_parts(const StateItem& item, const Places& places) {
+    for (const Place& to : places.after) {
+      std::int64_t got = 0;
+      for (const Place& part : places.before) {
+        const Place& from = giver_of(part, places.before, to.rank);
+        if (&from != &part) continue;
+        std::optional<StateItem> moved = common_part(part.item, to.item);
+        if (!moved || got == to.item.size()) continue;
+        got += moved->size();
+        if (from.rank != to.rank) sent_[static_cast<std::size_t>(from.rank)] += bytes_of(*moved);
+        moves_.push_back({*std::move(moved), from.rank, to.rank});
+      }
+      if (got == to.item.size()) continue;
+      return invalid_input(fmt::format("rank {} needs {} elements of {}, of which ranks have {}",
+                                       to.rank, to.item.size(), text_of(item), got));
+    }
+    return {};
+  }
+
+  /// Returns which of the ranks that have the same part gives it to rank `to`.
+  const Place& giver_of(const Place& part, const std::vector<Place>& before, int to) const {
+    const Place* best = nullptr;
+    for (const Place& holder : before) {
+      if (!holder.item.is_same_part(part.item)) continue;
+      if (holder.rank == to) return holder;
+      if (best == nullptr || sent_[static_cast<std::size_t>(holder.rank)] <
+                                 sent_[static_cast<std::size_t>(best->rank)]) {
+        best = &holder;
+      }
+    }
+    return *best;
+  }
+
   // Returns who gives element `at` to rank `to`: itself, or else the one of its holders that has
   // sent least; nullptr: nobody has it.
   const Place* holder_of(const std::vector<Place>& before, std::int64_t at, int to) const {
@@ -171,28 +217,45 @@ class Carrier {
   bool receives(const StateMove& move) const { return move.to == transport_.rank(); }
 
   Status carry(const std::vector<StateMove>& moves) {
-    std::size_t next = 0;
-    for (const StateMove& move : moves) {
-      if (!sends(move) && !receives(move)) continue;
-      const ElementRange range = move.item.range();
-      for (std::int64_t first = range.begin; first < range.end; first += kStateChunk) {
-        Slot& slot = slots_[next++ % slots_.size()];
-        AGPCS_RETURN_IF_ERROR(finish(slot));
-        slot.move = &move;
-        slot.first = first;
-        slot.count = std::min(kStateChunk, range.end - first);
-        AGPCS_RETURN_IF_ERROR(named(move, start(slot)));
-      }
+    for (auto move = moves.begin(); move != moves.end();) {
+      const auto end = std::find_if(move + 1, moves.end(), [&](const StateMove& other) {
+        return !are_parts_of_one(*move, other);
+      });
+      AGPCS_RETURN_IF_ERROR(carry_in_turn({move, end}));
+      move = end;
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      AGPCS_RETURN_IF_ERROR(finish(slots_[next++ % slots_.size()]));
+      AGPCS_RETURN_IF_ERROR(finish(slots_[next_++ % slots_.size()]));
     }
     return {};
   }
 
+  // Carries parts of one tensor in turn, a chunk of the tensor of each.
+  Status carry_in_turn(std::span<const StateMove> parts) {
+    const ElementRange range = parts.front().item.range();
+    for (std::int64_t first = range.begin; first < range.end; first += kStateChunk) {
+      for (const StateMove& move : parts) {
+        const std::int64_t count = std::min(kStateChunk, range.end - first);
+        if (!(sends(move) || receives(move)) || move.item.count_of(first, count) == 0) continue;
+        Slot& slot = slots_[next_++ % slots_.size()];
+        AGPCS_RETURN_IF_ERROR(finish(slot));
+        slot.move = &move;
+        slot.first = first;
+        slot.count = count;
+        AGPCS_RETURN_IF_ERROR(named(move, start(slot)));
+      }
+    }
+    return {};
+  }
+
+  static bool are_parts_of_one(const StateMove& a, const StateMove& b) {
+    return a.item.is_part_along_axis() && b.item.is_part_along_axis() && a.to == b.to &&
+           a.item.tensor == b.item.tensor && a.item.slot == b.item.slot;
+  }
+
   Status start(Slot& slot) {
     const StateMove& move = *slot.move;
-    const auto count = static_cast<std::size_t>(slot.count);
+    const auto count = static_cast<std::size_t>(move.item.count_of(slot.first, slot.count));
     if (slot.values.size() < count) slot.values.resize(count);
     if (sends(move)) {
       AGPCS_RETURN_IF_ERROR(read_(move.item, slot.first, slot.count, slot.values.data()));
@@ -227,6 +290,7 @@ class Carrier {
   Transport& transport_;
   const std::chrono::milliseconds limit_;
   std::array<Slot, 2> slots_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace

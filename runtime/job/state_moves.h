@@ -39,7 +39,7 @@ Result<std::vector<StateMove>> plan_state_moves(const StateOwners& before,
 /// Returns the bytes that `moves` send over the network.
 std::int64_t bytes_of(const std::vector<StateMove>& moves);
 
-/// Read or write elements [first, first + count) of a tensor's slot, which are on this rank.
+/// Read or write those of the elements [first, first + count) of a tensor's slot that `item` has.
 using ReadState = std::function<Status(const StateItem& item, std::int64_t first,
                                        std::int64_t count, float* out)>;
 using WriteState = std::function<Status(const StateItem& item, std::int64_t first,
@@ -50,8 +50,9 @@ inline constexpr std::int64_t kStateChunk = std::int64_t{1} << 20;
 
 /// Carries `moves` out, in order, in chunks of at most `kStateChunk` elements, with two chunks
 /// in memory. All ranks call it with the same moves and nothing else under way. Each item's
-/// elements are read and written in order, and items in the order of `moves`. On failure the
-/// transport is aborted.
+/// elements are read and written in order, and items in the order of `moves`; but parts of one
+/// tensor along an axis that go to one rank and stand together come in turn, a chunk of the tensor
+/// of each. On failure the transport is aborted.
 ///
 /// There is no deadlock: take the first of all chunks that are not done. On both its ranks it comes
 /// before all else that they still have to do, so both have posted it.

@@ -3,7 +3,8 @@
 // to every rank. Replicas often have equal lists; each list travels once, with a number for each
 // rank.
 //
-//     list: count, then per item: length, tensor, length, slot, elements, before, after
+//     list: count, then per item: length, tensor, length, slot, elements, before, after, period,
+//           count, then begin and end of each run
 //     all:  count, then lists; then per rank the number of its list
 //
 // Numbers are 64-bit, little-endian. A receiver checks every field of a message before it uses it.
@@ -46,7 +47,14 @@ std::string encoded(const Items& items) {
   for (const StateItem& item : items) {
     put(out, item.tensor);
     put(out, item.slot);
-    for (const std::int64_t number : {item.elements, item.before, item.after}) put(out, number);
+    for (const std::int64_t number : {item.elements, item.before, item.after, item.period}) {
+      put(out, number);
+    }
+    put(out, static_cast<std::int64_t>(item.runs.size()));
+    for (const ElementRange& run : item.runs) {
+      put(out, run.begin);
+      put(out, run.end);
+    }
   }
   return out;
 }
@@ -76,7 +84,7 @@ class MessageReader {
     return text;
   }
   Items items() {
-    constexpr std::size_t kLeast = 5 * sizeof(std::int64_t);
+    constexpr std::size_t kLeast = 7 * sizeof(std::int64_t);
     Items items(static_cast<std::size_t>(count(kLeast)));
     for (StateItem& item : items) {
       item.tensor = text();
@@ -84,11 +92,23 @@ class MessageReader {
       item.elements = number(kMostElements);
       item.before = number(item.elements);
       item.after = number(item.elements - item.before);
+      item.period = number(item.elements);
+      if (item.period > 0 && item.elements % item.period != 0) failed();
+      read_runs(item);
     }
     return items;
   }
 
  private:
+  void read_runs(StateItem& item) {
+    item.runs.resize(static_cast<std::size_t>(count(2 * sizeof(std::int64_t))));
+    std::int64_t end = 0;
+    for (ElementRange& run : item.runs) {
+      run = {number(item.period), number(item.period)};
+      if (run.begin < end || run.end < run.begin) failed();
+      end = run.end;
+    }
+  }
   std::int64_t failed() {
     ok_ = false;
     rest_ = {};

@@ -3,6 +3,7 @@
 // are the same on all ranks, decide all that ranks do together. What only rank 0 knows (a better
 // plan, or that no plan is better) it says in such a word.
 #include "ir/base/median.h"
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/link_watch.h"
@@ -391,7 +392,7 @@ void PlanTrainer::keep(std::string why, const Replan* replan) {
 double PlanTrainer::seconds_to_move() const {
   std::int64_t bytes = 0;
   for (const StateItem& item : now_->executor->state()) {
-    bytes += item.range().size() * static_cast<std::int64_t>(sizeof(float));
+    bytes += item.size() * static_cast<std::int64_t>(sizeof(float));
   }
   double slowest = 0;
   for (const LinkMeasurement& link : now_->links->now()) {

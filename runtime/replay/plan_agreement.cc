@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/replay/plan_agreement.h"
 
-#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/text_agreement.h"
@@ -18,7 +17,6 @@ namespace agpcs {
 
 Status check_fit(const Plan& plan, int rank, const Transport& transport) {
   AGPCS_RETURN_IF_ERROR(verify_plan(plan));
-  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "the replayer"));
   if (plan.rank_count() != transport.size()) {
     return invalid_input(fmt::format("the plan is for {} ranks, the transport has {}",
                                      plan.rank_count(), transport.size()));
@@ -47,7 +45,6 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
 }
 
 Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
-  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "the replayer"));
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   if (plan.training.optimizer.clips()) AGPCS_RETURN_IF_ERROR(executor.scale(1));
   const int stage = plan.stage_of_rank(rank);

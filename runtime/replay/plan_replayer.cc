@@ -2,6 +2,7 @@
 // Passes over the program, and what is computed in them.
 #include "runtime/replay/plan_replayer.h"
 
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/finite.h"
 #include "runtime/replay/plan_exchange.h"
@@ -28,7 +29,6 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       name_(rank_name(plan, rank)),
       world_(world_group(plan)),
       statistics_every_(plan.training.statistics_every),
-      buckets_(plan.buckets),
       max_norm_(plan.training.optimizer.max_norm),
       rounding_(std::move(rounding)),
       transport_(transport),
@@ -44,9 +44,14 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       ready_(plan.buckets.size(), 0) {
   const int stage = plan.stage_of_rank(rank);
   for (const PlanBucket& bucket : plan.buckets) {
-    owned_.push_back(bucket.is_of(stage) ? owned_elements(plan, bucket, rank) : ElementRange());
-    const bool counts = bucket.is_sharded() || ranks_of(plan, bucket).front() == rank;
-    if (bucket.is_of(stage) && counts) normed_.push_back(static_cast<int>(owned_.size()) - 1);
+    buckets_.push_back(held_by(plan, bucket, rank));
+    owned_.emplace_back();
+    if (!bucket.is_of(stage)) continue;
+    owned_.back() = bucket.is_sharded() ? owned_elements(plan, bucket, rank)
+                                        : ElementRange{0, buckets_.back().elements()};
+    const bool counts =
+        bucket.is_sharded() || summing_group(plan, bucket, rank).ranks.front() == rank;
+    if (counts) normed_.push_back(static_cast<int>(owned_.size()) - 1);
   }
   is_reduced_.resize(plan.buckets.size(), 0);
   for (const ResolvedInstruction& instruction : program_.instructions) {

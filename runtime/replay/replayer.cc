@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes replayers: what ranks agree on, open and prepare before the first step.
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/plan_agreement.h"
 #include "runtime/replay/plan_replayer.h"
@@ -8,31 +9,36 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
 
-/// Opens the group of the rank's stage, its flows, and the groups of the buckets that the stage
-/// shares. All ranks open them in the order of their numbers.
-Status open_stage(const Plan& plan, int stage, Transport& transport) {
-  const PlanStage& opened = plan.stages[static_cast<std::size_t>(stage)];
-  AGPCS_RETURN_IF_ERROR(transport.open_group(stage, opened.ranks, hosts_of_ranks(plan)));
+/// Opens the groups of the rank, in the order of their numbers, as all ranks do, and the flows of
+/// its stage.
+Status open_groups(const Plan& plan, int rank, Transport& transport) {
+  const std::vector<int> hosts = hosts_of_ranks(plan);
+  for (const PlanGroup& group : groups_of(plan, rank)) {
+    AGPCS_RETURN_IF_ERROR(transport.open_group(group.number, group.ranks, hosts));
+  }
+  const int stage = plan.stage_of_rank(rank);
   for (std::size_t f = 0; f < plan.flows.size(); ++f) {
     if (plan.flows[f].stage != stage) continue;
     AGPCS_RETURN_IF_ERROR(transport.open_flow(static_cast<int>(f), stage, plan.flows[f]));
   }
-  int opened_last = world_group(plan);
-  for (const PlanBucket& bucket : plan.buckets) {
-    const int group = group_of(plan, bucket);
-    if (group <= opened_last) continue;
-    opened_last = group;  // new sets of stages have ascending numbers
-    if (!bucket.is_of(stage)) continue;
-    AGPCS_RETURN_IF_ERROR(
-        transport.open_group(group, ranks_of(plan, bucket), hosts_of_ranks(plan)));
-  }
   return {};
+}
+
+/// Lets the executor of a member exchange with its team.
+Status connect_team(const Plan& plan, int rank, Transport& transport, Executor& executor,
+                    std::chrono::milliseconds limit) {
+  const std::optional<PlanGroup> team = team_of(plan, rank);
+  return team ? executor.exchange_with({&transport, team->number, limit}) : Status();
 }
 
 Result<std::unique_ptr<RecordingReplayer>> build(const Plan& plan, int rank, Transport& transport,
@@ -41,8 +47,9 @@ Result<std::unique_ptr<RecordingReplayer>> build(const Plan& plan, int rank, Tra
   AGPCS_RETURN_IF_ERROR(check_fit(plan, rank, transport));
   AGPCS_TRY(ResolvedProgram program, resolve(plan, rank));
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
-  AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
+  AGPCS_RETURN_IF_ERROR(open_groups(plan, rank, transport));
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(prepare_executor(plan, rank, executor));
+  AGPCS_RETURN_IF_ERROR(connect_team(plan, rank, transport, executor, options.limit));
   AGPCS_TRY(GradientRounding rounding, GradientRounding::make(plan, program, executor));
   auto replayer =
       std::make_unique<PlanReplayer>(plan, rank, std::move(program), std::move(rounding), transport,

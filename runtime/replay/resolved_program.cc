@@ -2,6 +2,7 @@
 #include "runtime/replay/resolved_program.h"
 
 #include "ir/base/check.h"
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/support/message_tags.h"
 
@@ -94,7 +95,7 @@ class Resolver {
     resolved.group = world_group(plan_);
     if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
-      resolved.group = group_of(plan_, bucket);
+      resolved.group = summing_group(plan_, bucket, rank_).number;
       resolved.algorithm = bucket.algorithm;
       resolved.flow = bucket.flow;
       resolved.parts = bucket.parts;
@@ -132,7 +133,7 @@ class Resolver {
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];
     std::vector<ResolvedTransfer> found;
-    for (const Transfer& transfer : transfers(plan_, id.object, rank_, id.micro_batch)) {
+    for (const Transfer& transfer : transfers(plan_, id.object, rank_, id.micro_batch, gradient)) {
       if (gradient && !cut.tensors[static_cast<std::size_t>(transfer.tensor)].gradient) continue;
       found.push_back({transfer, tag_of(id, gradient, transfer.tensor)});
     }

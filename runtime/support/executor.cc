@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace agpcs {
 namespace {
 
@@ -12,6 +14,31 @@ Status stateless(const StateItem& item) {
 }
 
 }  // namespace
+
+std::int64_t StateItem::count_of(std::int64_t first, std::int64_t count) const {
+  const std::int64_t begin = std::max(first, before),
+                     end = std::min(first + count, elements - after);
+  if (end <= begin) return 0;
+  if (period == 0) return end - begin;
+  const auto before_of = [&](std::int64_t element) {
+    std::int64_t sum = 0;
+    for (const ElementRange& run : runs) {
+      sum += element / period * run.size() +
+             std::clamp(element % period - run.begin, std::int64_t{0}, run.size());
+    }
+    return sum;
+  };
+  return before_of(end) - before_of(begin);
+}
+
+bool StateItem::is_same_part(const StateItem& other) const {
+  return elements == other.elements && before == other.before && after == other.after &&
+         period == other.period &&
+         std::equal(runs.begin(), runs.end(), other.runs.begin(), other.runs.end(),
+                    [](const ElementRange& a, const ElementRange& b) {
+                      return a.begin == b.begin && a.end == b.end;
+                    });
+}
 
 void Executor::sent(const InstructionId& /*send*/) {}
 
@@ -67,6 +94,12 @@ Status Executor::gather_with(ParameterSource& /*source*/) {
 
 Result<Buffer> Executor::gather(int bucket) {
   return internal_error(fmt::format("bucket {} is gathered by an executor that cannot", bucket));
+}
+
+Status Executor::exchange_with(const TeamExchanges& /*over*/) {
+  return {StatusCode::kUnavailable,
+          "the plan has teams, and the executor does not divide operators among ranks\n"
+          "  hint: a plan whose replicas are single devices"};
 }
 
 Result<double> Executor::squares(int /*bucket*/) { return scale(1); }

@@ -14,8 +14,6 @@ inline constexpr std::uint64_t kStateTag = kFirstOwnTag + 2;    ///< state_moves
 inline constexpr std::uint64_t kReplicaTag = kFirstOwnTag + 3;  ///< replica_check.cc
 inline constexpr std::uint64_t kTraceTag = kFirstOwnTag + 4;    ///< tools/run/trace.cc
 inline constexpr std::uint64_t kProbeTag = kFirstOwnTag + 8;    ///< link_probe.cc: four tags
-/// team/link.cc of the LibTorch executor: a tag for each group
-inline constexpr std::uint64_t kTeamTag = kFirstOwnTag + (std::uint64_t{1} << 59);
 /// negotiated_reducer.cc: a tag for each group
 inline constexpr std::uint64_t kNegotiationTag = kFirstOwnTag + (std::uint64_t{1} << 60);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/cuts.h"
 
+#include "ir/plan/body/body.h"
+
 #include <fmt/format.h>
 
 #include <set>
@@ -18,10 +20,8 @@ std::unordered_map<std::string, TensorId> ids_by_name(const Graph& graph) {
 }
 
 std::int64_t samples_of(const PlanStage& stage, int rank, bool smaller) {
-  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-    if (stage.ranks[i] == rank) return stage.samples_of(i, smaller);
-  }
-  return 0;
+  const int replica = replica_of(stage, rank);
+  return replica < 0 ? 0 : stage.samples_of(static_cast<std::size_t>(replica), smaller);
 }
 
 }  // namespace

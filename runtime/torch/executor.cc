@@ -25,7 +25,6 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 namespace agpcs {
@@ -87,6 +86,11 @@ class StageExecutor final : public TorchExecutor {
     uses_.connect(source);
     return {};
   }
+  Status exchange_with(const TeamExchanges& over) override {
+    if (!team_) return Executor::exchange_with(over);
+    team_->exchange_with(over);
+    return {};
+  }
   Result<Buffer> gather(int bucket) override {
     return guarded("gathering a bucket", [&]() -> Result<Buffer> {
       AGPCS_TRY(const at::Tensor whole, parameters_.gather(bucket));
@@ -106,14 +110,16 @@ class StageExecutor final : public TorchExecutor {
   Status end_recording() override;
   Status load_step(std::int64_t step) override;
 
-  std::vector<StateItem> state() const override { return parameters_.state(); }
+  std::vector<StateItem> state() const override { return parameters_.state().items(); }
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                     float* out) const override {
-    return guarded("reading state", [&] { return parameters_.read(item, first, count, out); });
+    return guarded("reading state",
+                   [&] { return parameters_.state().read(item, first, count, out); });
   }
   Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
                      const float* values) override {
-    return guarded("writing state", [&] { return parameters_.write(item, first, count, values); });
+    return guarded("writing state",
+                   [&] { return parameters_.state().write(item, first, count, values); });
   }
 
   Result<std::vector<float>> value(std::string_view name) const override;
@@ -142,7 +148,6 @@ class StageExecutor final : public TorchExecutor {
   Status find_stage(int rank);
   Status prepare_code(const std::vector<OpId>& ops);
   Status prepare_team(const std::vector<OpId>& ops);
-  Status check_plan_of_team() const;
   Result<StageCode> compile(const std::vector<OpId>& ops, std::int64_t samples);
   Status choose_device();
   void note_precision();
@@ -211,11 +216,11 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   if (graph_.loss != kNone) {
     has_loss_ = std::binary_search(ops.begin(), ops.end(), graph_.tensor(graph_.loss).producer);
   }
-  AGPCS_RETURN_IF_ERROR(options_.team.body == nullptr ? prepare_code(ops) : prepare_team(ops));
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  AGPCS_RETURN_IF_ERROR(stage.has_teams() ? prepare_team(ops) : prepare_code(ops));
   AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, inputs(), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
   uses_.find(graph_, plan_, stage_, ops, segment_ends(stage, ops.size()), parameters_);
   if (options_.evaluation) {
     AGPCS_TRY(evaluation_,
@@ -246,26 +251,16 @@ Status StageExecutor::prepare_code(const std::vector<OpId>& ops) {
 }
 
 Status StageExecutor::prepare_team(const std::vector<OpId>& ops) {
-  AGPCS_RETURN_IF_ERROR(check_plan_of_team());
-  AGPCS_TRY(team_, TeamStage::make(graph_, options_.team, ops, device_));
+  if (options_.evaluation) {
+    return {StatusCode::kUnavailable,
+            fmt::format("stage {}: a team does not evaluate\n"
+                        "  hint: train without --validate, and validate what is saved by a plan "
+                        "without teams",
+                        plan_.stages[static_cast<std::size_t>(stage_)].name)};
+  }
+  AGPCS_TRY(team_, TeamStage::make(graph_, plan_, rank_, ops, device_));
   for (const StageFeed::Share* share : {&feed_.larger(), &feed_.smaller()}) {
     AGPCS_RETURN_IF_ERROR(team_->prepare(share->samples));
-  }
-  return {};
-}
-
-/// Refuses what a team does not do yet.
-Status StageExecutor::check_plan_of_team() const {
-  const auto refused = [&](std::string_view what) {
-    const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("stage {}: a team does not {}", stage, what));
-  };
-  if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) return refused("recompute");
-  if (plan_.parts_backward()) return refused("part its backward passes");
-  if (options_.evaluation) return refused("evaluate");
-  for (const PlanBucket& bucket : plan_.buckets) {
-    if (bucket.is_of(stage_) && bucket.is_sharded()) return refused("divide state among replicas");
   }
   return {};
 }
@@ -427,7 +422,7 @@ Status StageExecutor::forward(int micro_batch) {
     cuts_.put_received(micro_batch, values);
     compute(micro_batch, values);
     // The loss of a team is its first member's.
-    if (has_loss_ && options_.team.member == 0) {
+    if (has_loss_ && (!team_ || team_->member() == 0)) {
       loss_->add(values.at(graph_.loss).detach().sum() * feed_.weight_of(micro_batch));
     }
     cuts_.keep_sent(micro_batch, values);

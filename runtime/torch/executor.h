@@ -11,8 +11,6 @@
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,19 +18,6 @@
 #include <vector>
 
 namespace agpcs {
-
-class Transport;
-struct TeamBody;
-
-/// The place of a rank in a team, whose members compute a stage together.
-struct TeamSeat {
-  const TeamBody* body = nullptr;  ///< null: the rank computes its stage alone
-  std::size_t member = 0;
-  std::vector<int> ranks;          ///< of the members, ascending
-  Transport* transport = nullptr;  ///< passes exchange over it, on the thread that calls them
-  int group = 0;                   ///< open, of `ranks`
-  std::chrono::milliseconds limit{60000};  ///< of an exchange
-};
 
 struct TorchOptions {
   std::uint64_t seed = 0;                  ///< for missing weights and for dropout
@@ -43,7 +28,6 @@ struct TorchOptions {
   bool fixed_batch = false;                ///< every step trains on the samples of step 0
   int batches = 1;                         ///< of a step (ReplayOptions::batches)
   RateSchedule schedule;                   ///< of the learning rate; the plan's is the base
-  TeamSeat team = {};                      ///< body and transport outlive the executor
 };
 
 /// The time that an operator took in one pass.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/fake_executor.h"
 
+#include "ir/plan/body/body.h"
+#include "ir/plan/groups.h"
 #include "ir/plan/lookup.h"
+
+#include <agpcs/transport.h>
 
 #include <fmt/format.h>
 
@@ -17,10 +21,6 @@ namespace {
 
 constexpr double kNotYet = std::numeric_limits<double>::quiet_NaN();
 
-int working_stages(const Plan& plan) {
-  return static_cast<int>(plan.stages.size()) - (plan.stages.back().idle() ? 1 : 0);
-}
-
 double total(const std::vector<double>& values, std::size_t begin, std::size_t count) {
   const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
   return std::accumulate(first, first + static_cast<std::ptrdiff_t>(count), 0.0);
@@ -28,20 +28,25 @@ double total(const std::vector<double>& values, std::size_t begin, std::size_t c
 
 double total(const std::vector<double>& values) { return total(values, 0, values.size()); }
 
+std::size_t as_size(std::int64_t count) { return static_cast<std::size_t>(count); }
+
 std::size_t row_elements(const CutTensor& tensor) {
   return static_cast<std::size_t>(tensor.elements_per_row());
 }
 
 }  // namespace
 
+int working_stages(const Plan& plan) {
+  return static_cast<int>(plan.stages.size()) - (plan.stages.back().idle() ? 1 : 0);
+}
+
 Status FakeExecutor::prepare(const Plan& plan, int rank) {
   plan_ = plan;
   rank_ = rank;
   stage_ = plan.stage_of_rank(rank);
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(stage_)];
-  const auto replica = static_cast<std::size_t>(
-      std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin());
-  replica_ = replica;
+  replica_ = static_cast<std::size_t>(replica_of(stage, rank));
+  member_ = member_of(stage, rank);
   for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
     const Cut& cut = plan_.cuts[c];
     if (cut.from != stage_ && cut.to != stage_) continue;
@@ -51,13 +56,20 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     }
   }
   for (const PlanBucket& bucket : plan.buckets) {
-    const auto size = bucket.is_of(stage_) ? static_cast<std::size_t>(bucket.elements()) : 0;
+    const bool ours = bucket.is_of(stage_);
+    const auto size = static_cast<std::size_t>(ours ? held_by(plan, bucket, rank).elements() : 0);
+    first_.push_back(0);
+    for (std::size_t m = 0; ours && size < as_size(bucket.elements()) && m < member_; ++m) {
+      first_.back() += as_size(member_elements(plan, bucket, stage_, m));
+    }
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
     momentum_.emplace_back(size, kNotYet);
     sums_.emplace_back(bucket.divides_gradients() ? size : 0, 0.0);
     filled_.resize(std::max(filled_.size(), sums_.back().size()));
-    owned_.push_back(size == 0 ? ElementRange() : owned_elements(plan, bucket, rank));
+    owned_.push_back(ours && bucket.is_sharded()
+                         ? owned_elements(plan, bucket, rank)
+                         : ElementRange{0, static_cast<std::int64_t>(size)});
     std::fill_n(momentum_.back().begin() + owned_.back().begin, owned_.back().size(), 0.0);
     const bool divided = size > 0 && bucket.divides_parameters();
     parts_.emplace_back(divided ? static_cast<std::size_t>(owned_.back().size()) : 0, 0.0);
@@ -157,9 +169,36 @@ Status FakeExecutor::read(std::size_t bucket) {
   return {};
 }
 
+Status FakeExecutor::exchange_with(const TeamExchanges& over) {
+  over_ = over;
+  return {};
+}
+
+/// Tells each other member which pass this is, and hears the same from each.
+Status FakeExecutor::meet(int pass) {
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  if (!stage.has_teams()) return {};
+  if (over_.transport == nullptr) return internal_error("a member meets nobody");
+  std::vector<int> ranks = stage.members(replica_);
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<std::int64_t> parts;
+  for (int way = 0; way < 2; ++way) {
+    for (const int rank : ranks) parts.push_back(rank == rank_ ? 0 : 1);
+  }
+  const std::int64_t mine = 1'000 * batch_ + pass;
+  std::vector<std::int64_t> said(2 * (ranks.size() - 1), -1);
+  std::fill_n(said.begin(), ranks.size() - 1, mine);
+  const Buffer buffer{said.data(), said.size() * sizeof mine, DType::kInt64, false};
+  AGPCS_TRY(const Ticket ticket, over_.transport->all_to_all(buffer, parts, over_.group));
+  AGPCS_RETURN_IF_ERROR(over_.transport->wait(Stream::kCollective, ticket, over_.limit));
+  if (said == std::vector<std::int64_t>(said.size(), mine)) return {};
+  return internal_error(fmt::format("members are in other passes than {}", mine));
+}
+
 // Operators read the last bucket first.
 Status FakeExecutor::forward(int micro_batch) {
   if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
+  AGPCS_RETURN_IF_ERROR(meet(2 * micro_batch));
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
   }
@@ -177,7 +216,8 @@ Status FakeExecutor::forward(int micro_batch) {
                           : total(received);
     }
     values.push_back(value);
-    if (stage_ + 1 == working_stages(plan_)) (evaluates_ ? evaluation_.loss : loss_) += value;
+    if (stage_ + 1 != working_stages(plan_) || member_ > 0) continue;
+    (evaluates_ ? evaluation_.loss : loss_) += value;
   }
   return {};
 }
@@ -185,6 +225,7 @@ Status FakeExecutor::forward(int micro_batch) {
 Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
   if (plan_.parts_backward()) return internal_error("the plan parts backward passes");
   if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
+  AGPCS_RETURN_IF_ERROR(meet(2 * micro_batch + 1));
   go_back(micro_batch);
   return finish(micro_batch, last, listener);
 }
@@ -242,7 +283,8 @@ Status FakeExecutor::finish(int micro_batch, bool last, GradientListener& listen
     for (std::size_t e = 0; e < buckets_[b].size(); ++e) {
       buckets_[b][e] += whole;
       for (std::size_t n = 0; n < gradient.size(); ++n) {
-        buckets_[b][e] += static_cast<double>(e + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
+        buckets_[b][e] +=
+            static_cast<double>(first_[b] + e + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
       }
     }
     if (last || !sums_[b].empty()) listener.bucket_ready(static_cast<int>(b));
@@ -254,6 +296,8 @@ Status FakeExecutor::finish(int micro_batch, bool last, GradientListener& listen
 Result<double> FakeExecutor::squares(int bucket) {
   const auto b = static_cast<std::size_t>(bucket);
   const std::vector<double>& sums = sums_[b].empty() ? buckets_[b] : sums_[b];
+  const bool is_copy = sums.size() == as_size(plan_.buckets[b].elements());
+  if (is_copy && member_ > 0) return 0.0;
   double squares = 0;
   for (auto i = static_cast<std::size_t>(owned_[b].begin);
        i < static_cast<std::size_t>(owned_[b].end); ++i) {
@@ -433,111 +477,6 @@ Status FakeExecutor::write_state(const StateItem& item, std::int64_t first, std:
   const std::size_t size = static_cast<std::size_t>(count) * sizeof(float);
   if (size > 0) std::memcpy(const_cast<char*>(bytes), values, size);
   return {};
-}
-
-namespace {
-
-// One step of one sample: what each stage computes for it.
-struct SampleTrace {
-  std::vector<double> value, gradient;
-};
-
-double sum_of_elements(const CutTensor& tensor, double base) {
-  const auto n = static_cast<double>(tensor.elements_per_row());
-  return n * base + n * (n - 1) / 2;
-}
-
-SampleTrace trace_sample(const Plan& plan, std::int64_t sample, std::int64_t step) {
-  const auto stages = static_cast<std::size_t>(working_stages(plan));
-  std::int64_t mb = 0;
-  while (plan.first_sample(mb + 1) <= sample) ++mb;
-  SampleTrace trace{std::vector<double>(stages), std::vector<double>(stages, 0.0)};
-  for (std::size_t s = 0; s < stages; ++s) {
-    trace.value[s] = s == 0 ? static_cast<double>(1 + sample + step) : static_cast<double>(s);
-    for (const Cut& cut : plan.cuts) {
-      if (cut.to != static_cast<int>(s)) continue;
-      for (const CutTensor& tensor : cut.tensors) {
-        const double base = tensor.batched ? trace.value[static_cast<std::size_t>(cut.from)]
-                                           : static_cast<double>(cut.from + mb + step);
-        trace.value[s] += sum_of_elements(tensor, base);
-      }
-    }
-  }
-  trace.gradient.back() = trace.value.back();
-  for (std::size_t s = stages - 1; s-- > 0;) {
-    for (const Cut& cut : plan.cuts) {
-      if (cut.from != static_cast<int>(s)) continue;
-      for (const CutTensor& tensor : cut.tensors) {
-        if (!tensor.gradient || !tensor.batched) continue;
-        trace.gradient[s] += static_cast<double>(tensor.elements_per_row()) *
-                             trace.gradient[static_cast<std::size_t>(cut.to)];
-      }
-    }
-  }
-  return trace;
-}
-
-// What comes back to stage `s` for tensors of all samples because of one sample.
-double whole_gradient(const Plan& plan, int s, const SampleTrace& trace) {
-  double sum = 0;
-  for (const Cut& cut : plan.cuts) {
-    for (const CutTensor& tensor : cut.tensors) {
-      if (cut.from != s || tensor.batched || !tensor.gradient) continue;
-      sum += static_cast<double>(tensor.elements_per_row()) *
-             trace.gradient[static_cast<std::size_t>(cut.to)];
-    }
-  }
-  return sum;
-}
-
-double clipping_factor(const Plan& plan, const std::vector<std::vector<double>>& sums) {
-  const double most = plan.training.optimizer.max_norm;
-  if (most == 0) return 1;
-  double squares = 0;
-  for (const auto& bucket : sums) {
-    for (const double sum : bucket) squares += sum * sum;
-  }
-  return std::min(1.0, most / (std::sqrt(squares) + 1e-6));
-}
-
-}  // namespace
-
-FakeOutcome fake_reference(const Plan& plan, int steps, int batches, bool remembers) {
-  FakeOutcome outcome;
-  for (const PlanBucket& bucket : plan.buckets) {
-    outcome.parameters.emplace_back(static_cast<std::size_t>(bucket.elements()), 0.0);
-  }
-  std::vector<std::vector<double>> sums = outcome.parameters;  // of a step's gradients
-  std::vector<std::vector<double>> momentum = outcome.parameters;
-  for (int batch = 0; batch < steps * batches; ++batch) {
-    if (batch % batches == 0) {
-      outcome.loss = 0;
-      for (auto& sum : sums) std::fill(sum.begin(), sum.end(), 0.0);
-    }
-    for (std::int64_t sample = 0; sample < plan.training.batch; ++sample) {
-      const SampleTrace trace = trace_sample(plan, sample, batch);
-      outcome.loss += trace.value.back();
-      for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        for (const int stage : stages_of(plan.buckets[b])) {
-          const auto s = static_cast<std::size_t>(stage);
-          auto& sum = sums[b];
-          for (std::size_t i = 0; i < sum.size(); ++i) {
-            sum[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
-                      whole_gradient(plan, stage, trace);
-          }
-        }
-      }
-    }
-    if ((batch + 1) % batches != 0) continue;
-    const double factor = clipping_factor(plan, sums);
-    for (std::size_t b = 0; b < sums.size(); ++b) {
-      for (std::size_t i = 0; i < sums[b].size(); ++i) {
-        momentum[b][i] = factor * sums[b][i] + (remembers ? momentum[b][i] : 0);
-        outcome.parameters[b][i] += momentum[b][i];
-      }
-    }
-  }
-  return outcome;
 }
 
 }  // namespace agpcs

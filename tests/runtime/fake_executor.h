@@ -24,7 +24,8 @@ namespace agpcs {
 ///   every element of a returned gradient = gradient; of a tensor of all samples: sum over samples
 ///   bucket element i += (i + 1) x (value + 3 x gradient), and += what came back for whole tensors
 /// and update adds the buckets to the parameters; loss = sum of the last stage's values. Of a
-/// parted backward pass, the first part makes `gradient`, and the second adds to the buckets.
+/// parted backward pass, the first part makes `gradient`, and the second adds to the buckets. All
+/// members of a team compute the same, and meet at each pass; of a bucket each has what it holds.
 class FakeExecutor : public Executor {
  public:
   Status prepare(const Plan& plan, int rank) override;
@@ -50,6 +51,7 @@ class FakeExecutor : public Executor {
   Status keep_part(int bucket) override;
   Status gather_with(ParameterSource& source) override;
   Result<Buffer> gather(int bucket) override;
+  Status exchange_with(const TeamExchanges& over) override;
   double loss() const override { return loss_; }
 
   /// The parameters, and the momentum of those that this rank owns if it `remembers`, by the bytes
@@ -60,6 +62,8 @@ class FakeExecutor : public Executor {
   Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
                      const float* values) override;
 
+  /// By bucket of the plan: the first of its elements that this rank holds.
+  const std::vector<std::size_t>& first_elements() const { return first_; }
   /// By bucket of the plan; empty for those of other stages. Those that ranks divide are those that
   /// the last pass has read.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
@@ -79,6 +83,7 @@ class FakeExecutor : public Executor {
     const CutTensor* of = nullptr;
   };
   void clear_batch();
+  Status meet(int pass);
   void go_back(int micro_batch);
   Status finish(int micro_batch, bool last, GradientListener& listener);
   bool divides_parameters(std::size_t bucket) const;
@@ -95,8 +100,10 @@ class FakeExecutor : public Executor {
 
   Plan plan_;
   int rank_ = 0, stage_ = 0;
-  std::size_t replica_ = 0;
-  std::int64_t batch_ = 0;  // of all steps
+  std::size_t replica_ = 0, member_ = 0;
+  TeamExchanges over_;
+  std::vector<std::size_t> first_;  // by bucket
+  std::int64_t batch_ = 0;          // of all steps
   bool evaluates_ = false;
   Evaluation evaluation_;
   std::vector<End> ends_;
@@ -125,6 +132,9 @@ class FakeExecutor : public Executor {
   ParameterSource* source_ = nullptr;
   double loss_ = 0;
 };
+
+/// Returns the number of stages that compute: all but an idle one.
+int working_stages(const Plan& plan);
 
 /// What the parameters are after `steps` steps, of `batches` batches each, of one process that
 /// computes all samples, and the loss of the last step. `remembers`: FakeExecutor::remembers.

@@ -120,16 +120,64 @@ class ProgramBuilder {
   Program program_;
 };
 
+std::size_t members_of(const TestPlan& spec, std::size_t stage) {
+  return stage < spec.pieces.size() ? std::max<std::size_t>(spec.pieces[stage].size(), 1) : 1;
+}
+
+/// Adds the bodies of stages with teams, which compute one operator and exchange nothing in it.
+void add_bodies(Plan& plan, const TestPlan& spec) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (members_of(spec, s) == 1) continue;
+    PlanBody body;
+    body.name = fmt::format("t{}", plan.bodies.size());
+    body.parts = spec.pieces[s];
+    body.divisions = {{spec.pieces[s]}};
+    BodyOperator op;
+    op.name = plan.stages[s].operators[0].first;
+    op.split = "rows";
+    op.division = 0;
+    body.operators = {op};
+    for (const PlanBucket& bucket : plan.buckets) {
+      if (bucket.stage != static_cast<int>(s)) continue;
+      BodyTensor parameter;
+      parameter.name = bucket.members[0].parameter;
+      parameter.parameter = true;
+      parameter.type = bucket.type;
+      parameter.shape = {{bucket.elements(), 0}};
+      parameter.forms.resize(1);
+      const bool divided = body.tensors.empty();
+      if (divided) parameter.forms[0].lying = Lying::kPart;
+      if (divided) parameter.forms[0].division = 0;
+      body.tensors.push_back(parameter);
+    }
+    BodyStep all;
+    all.last = 0;
+    body.forward = body.backward = {all};
+    plan.stages[s].body = static_cast<int>(plan.bodies.size());
+    plan.bodies.push_back(std::move(body));
+  }
+}
+
 void add_stages(Plan& plan, const TestPlan& spec) {
   int rank = 0;
   for (const auto& shares : spec.shares) {
     PlanStage stage;
     stage.name = fmt::format("s{}", plan.stages.size());
     stage.samples = shares;
-    for (std::size_t i = 0; i < shares.size(); ++i, ++rank) {
-      stage.ranks.push_back(rank);
-      stage.devices.push_back(fmt::format("host{}/{}", rank / 2, rank % 2));
-      if (spec.smaller > 0 && shares[i] > 1) stage.odd = rank;
+    const std::size_t members = members_of(spec, plan.stages.size());
+    const auto device = [](int of) { return fmt::format("host{}/{}", of / 2, of % 2); };
+    for (const std::int64_t samples : shares) {
+      rank += static_cast<int>(members);
+      stage.ranks.push_back(rank - 1);
+      stage.devices.push_back(device(rank - 1));
+      if (spec.smaller > 0 && samples > 1) stage.odd = rank - 1;
+      if (members == 1) continue;
+      stage.further_ranks.emplace_back();
+      stage.further_devices.emplace_back();
+      for (int further = rank - static_cast<int>(members); further < rank - 1; ++further) {
+        stage.further_ranks.back().push_back(further);
+        stage.further_devices.back().push_back(device(further));
+      }
     }
     const std::string op = fmt::format("op{}", plan.stages.size());
     if (shares.front() > 0) stage.operators.push_back({op, op, 1});
@@ -193,6 +241,7 @@ Plan make_plan(const TestPlan& spec) {
     for (const auto& tensor : cut.tensors) plan.cuts.back().tensors.push_back(make_tensor(tensor));
   }
   add_buckets(plan, spec);
+  add_bodies(plan, spec);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     const int in_flight =
         spec.in_flight.empty() ? 0 : spec.in_flight[static_cast<std::size_t>(stage)];

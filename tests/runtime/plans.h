@@ -40,6 +40,10 @@ struct TestPlan {
   std::vector<std::int64_t> weights = {};
   StateLevel level = StateLevel::kOptimizer;  ///< what they divide
   double max_norm = 0;                        ///< of gradients; 0: they are not clipped
+  /// Given: by stage, the pieces of operators that each member of its teams has; empty: replicas
+  /// are single ranks. Members divide the first bucket, and have copies of the second. The first
+  /// member of a team has its last rank.
+  std::vector<std::vector<std::int64_t>> pieces = {};
 };
 
 /// A verified plan in fp64 with two buckets a stage, and those that stages share.

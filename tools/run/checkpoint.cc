@@ -3,6 +3,7 @@
 
 #include "ir/base/read_file.h"
 #include "runtime/job/state_moves.h"
+#include "runtime/support/state_part.h"
 #include "tools/run/gathering.h"
 
 #include <agpcs/digest.h>
@@ -14,7 +15,6 @@
 #include <bit>
 #include <cstring>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,7 +86,7 @@ class CheckpointFiles {
     }
     std::int64_t end = 0;  // end of the optimizer's file
     for (const StateMove& move : moves) {
-      if (move.item.before > 0) continue;  // another part of the item before it
+      if (targets_.count(key_of(move.item)) > 0) continue;  // another part of the item before it
       const StateItem item{move.item.tensor, move.item.slot, move.item.elements};
       Target target;
       if (item.slot == kValueSlot) {
@@ -194,6 +194,12 @@ class CheckpointSource {
   }
 
   Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const {
+    if (item.is_part_along_axis()) {
+      std::vector<float> whole(static_cast<std::size_t>(count));
+      AGPCS_RETURN_IF_ERROR(read(whole_of(item), first, count, whole.data()));
+      pack(item, first, count, whole.data(), out);
+      return {};
+    }
     const CheckpointItem& at = *items_.at(key_of(item));
     return files_.at(at.file).read(at.offset + first * kWord, out,
                                    static_cast<std::size_t>(count * kWord));
@@ -218,24 +224,27 @@ class CheckpointSource {
 // ranks; then each rank that has it passes it to one that does not, so that 1, 2, 4, ... ranks have
 // it. With a thousand replicas, rank 0 need not send it a thousand times.
 std::vector<std::vector<StateMove>> handing_out(const StateOwners& needed) {
-  using Part = std::tuple<std::string, std::string, std::int64_t, std::int64_t>;
-  std::map<Part, std::pair<StateItem, std::vector<int>>> holders;
+  using Part = std::pair<StateItem, std::vector<int>>;
+  std::map<Key, std::vector<Part>> parts;
   for (std::size_t rank = 0; rank < needed.size(); ++rank) {
     for (const StateItem& item : needed[rank]) {
-      auto& at = holders[{item.tensor, item.slot, item.before, item.after}];
-      at.first = item;
-      at.second.push_back(static_cast<int>(rank));
+      std::vector<Part>& of_item = parts[key_of(item)];
+      auto part = std::find_if(of_item.begin(), of_item.end(),
+                               [&](const Part& other) { return other.first.is_same_part(item); });
+      if (part == of_item.end()) part = of_item.insert(part, {item, {}});
+      part->second.push_back(static_cast<int>(rank));
     }
   }
   std::vector<std::vector<StateMove>> rounds(1);
-  for (const auto& [key, at] : holders) {
-    const auto& [item, ranks] = at;
-    rounds[0].push_back({item, 0, ranks[0]});
-    std::size_t round = 1;
-    for (std::size_t have = 1; have < ranks.size(); have *= 2, ++round) {
-      if (rounds.size() == round) rounds.emplace_back();
-      for (std::size_t i = 0; i < have && i + have < ranks.size(); ++i) {
-        rounds[round].push_back({item, ranks[i], ranks[i + have]});
+  for (const auto& [key, of_item] : parts) {
+    for (const auto& [item, ranks] : of_item) {
+      rounds[0].push_back({item, 0, ranks[0]});
+      std::size_t round = 1;
+      for (std::size_t have = 1; have < ranks.size(); have *= 2, ++round) {
+        if (rounds.size() == round) rounds.emplace_back();
+        for (std::size_t i = 0; i < have && i + have < ranks.size(); ++i) {
+          rounds[round].push_back({item, ranks[i], ranks[i + have]});
+        }
       }
     }
   }
@@ -311,7 +320,7 @@ Status CheckpointSaver::gather_and_write(const Executor& executor, Transport& tr
   };
   const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
                          const float* words) { return files.write(item, first, count, words); };
-  AGPCS_RETURN_IF_ERROR(carry_state(moves, read, write, transport, options_.limit));
+  AGPCS_RETURN_IF_ERROR(carry_state(moves, read, writing_wholes(write), transport, options_.limit));
   if (!folder_) return {};
   Checkpoint checkpoint;
   checkpoint.made_by = version();

@@ -2,12 +2,15 @@
 #include "tools/run/gathering.h"
 
 #include "runtime/support/half.h"
+#include "runtime/support/state_part.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -15,8 +18,29 @@ namespace agpcs {
 
 namespace {
 
+Status lacks(const StateItem& item, std::int64_t at) {
+  return internal_error(fmt::format("no rank has element {} of the {} of '{}' of '{}'", at,
+                                    item.elements, item.slot, item.tensor));
+}
+
+// Appends the moves of one item that members of teams divide: a part of each member.
+Status gather_parts(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
+  const std::size_t first = moves.size();
+  std::int64_t elements = 0;
+  for (const StateMove& part : held) {
+    const bool known =
+        std::any_of(moves.begin() + static_cast<std::ptrdiff_t>(first), moves.end(),
+                    [&](const StateMove& other) { return other.item.is_same_part(part.item); });
+    if (known) continue;
+    moves.push_back(part);
+    elements += part.item.size();
+  }
+  return elements == held.front().item.elements ? Status() : lacks(held.front().item, elements);
+}
+
 // Appends the moves of one item, of which `held` are the parts, by rank.
 Status gather(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
+  if (held.front().item.is_part_along_axis()) return gather_parts(held, moves);
   const std::int64_t elements = held.front().item.elements;
   std::int64_t at = 0;
   do {
@@ -24,17 +48,34 @@ Status gather(const std::vector<StateMove>& held, std::vector<StateMove>& moves)
       const ElementRange range = move.item.range();
       return range.begin <= at && (at < range.end || elements == 0);
     });
-    if (holder == held.end()) {
-      return internal_error(fmt::format("no rank has element {} of the {} of '{}' of '{}'", at,
-                                        elements, held.front().item.slot,
-                                        held.front().item.tensor));
-    }
+    if (holder == held.end()) return lacks(held.front().item, at);
     moves.push_back(*holder);
     moves.back().item.before = at;
     at = holder->item.range().end;
   } while (at < elements);
   return {};
 }
+
+// Puts the chunks of a tensor together from their parts.
+class WholeWriter {
+ public:
+  explicit WholeWriter(WriteState write) : write_(std::move(write)) {}
+
+  Status write(const StateItem& item, std::int64_t first, std::int64_t count, const float* values) {
+    if (!item.is_part_along_axis()) return write_(item, first, count, values);
+    whole_.resize(static_cast<std::size_t>(count));
+    unpack(item, first, count, values, whole_.data());
+    got_ += item.count_of(first, count);
+    if (got_ < count) return {};
+    got_ = 0;
+    return write_(whole_of(item), first, count, whole_.data());
+  }
+
+ private:
+  WriteState write_;
+  std::vector<float> whole_;  // a chunk
+  std::int64_t got_ = 0;      // its elements that are there
+};
 
 }  // namespace
 
@@ -49,6 +90,12 @@ Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
   std::vector<StateMove> moves;
   for (const auto& [key, parts] : held) AGPCS_RETURN_IF_ERROR(gather(parts, moves));
   return moves;
+}
+
+WriteState writing_wholes(WriteState write) {
+  const auto writer = std::make_shared<WholeWriter>(std::move(write));
+  return [writer](const StateItem& item, std::int64_t first, std::int64_t count,
+                  const float* values) { return writer->write(item, first, count, values); };
 }
 
 Result<bool> converts(const StateItem& item, DType type, std::int64_t bytes) {

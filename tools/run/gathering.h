@@ -15,8 +15,13 @@
 namespace agpcs {
 
 /// Returns the moves of all items to rank 0: each element once, from its first holder, by tensor,
-/// slot and element. Error: nobody holds an element.
+/// slot and element; of what members of teams divide, one part behind the other. Error: nobody
+/// holds an element.
 Result<std::vector<StateMove>> gathering(const StateOwners& owners);
+
+/// Returns what `carry_state` calls where `write` is to get whole tensors, in order, although moves
+/// bring parts. Of one tensor at a time, it has a chunk in memory.
+WriteState writing_wholes(WriteState write);
 
 /// Tells whether the values of `item`, a tensor of `type` with `bytes` bytes, must be converted
 /// from fp32. Otherwise they are the tensor's bytes, as words of four bytes.

@@ -156,9 +156,9 @@ Status save_learned(const RunOptions& options, const Graph& graph, const Plan& p
                     std::int64_t step, const TorchExecutor& executor, Transport& transport) {
   const std::string& to = options.save_parameters;
   if (to.empty()) return {};
-  if (!is_safetensors(to)) return save_parameters(graph, plan, transport.rank(), executor, to);
-  return save_safetensors(to, graph, plan, step, executor, transport,
-                          milliseconds_of(options.timeout));
+  const auto limit = milliseconds_of(options.timeout);
+  if (!is_safetensors(to)) return save_parameters(graph, plan, executor, to, transport, limit);
+  return save_safetensors(to, graph, plan, step, executor, transport, limit);
 }
 
 // Frees the values of weights, of which the executor has its own.

@@ -34,6 +34,15 @@ std::string_view name_of(TrainerEvent::Kind kind) {
   return "";
 }
 
+/// Returns "a/0, a/1", or of teams "a/0+b/0, a/1+b/1".
+std::string replicas_text(const PlanStage& stage) {
+  std::vector<std::string> replicas = stage.devices;
+  for (std::size_t i = 0; i < stage.further_devices.size(); ++i) {
+    for (const std::string& device : stage.further_devices[i]) replicas[i] += "+" + device;
+  }
+  return fmt::format("{}", fmt::join(replicas, ", "));
+}
+
 std::string layout(const Plan& plan) {
   std::vector<std::string> stages;
   for (const PlanStage& stage : plan.stages) {
@@ -41,7 +50,7 @@ std::string layout(const Plan& plan) {
       stages.push_back(fmt::format("idle: {}", fmt::join(stage.devices, ", ")));
       continue;
     }
-    stages.push_back(fmt::format("{} on {} ({})", stage.name, fmt::join(stage.devices, ", "),
+    stages.push_back(fmt::format("{} on {} ({})", stage.name, replicas_text(stage),
                                  fmt::join(stage.samples, ":")));
   }
   return fmt::format("{}", fmt::join(stages, "; "));

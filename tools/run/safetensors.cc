@@ -56,7 +56,7 @@ std::string_view safetensors_name(DType type) {
   return "";
 }
 
-// A tensor of the file: items that move to rank 0, one for each rank that has a part, or a constant
+// A tensor of the file: items that move to rank 0, one for each part that ranks have, or a constant
 // of the graph.
 struct Entry {
   const Tensor* tensor = nullptr;
@@ -217,7 +217,7 @@ Status save(const std::string& path, const Graph& graph, const Plan& plan, std::
   };
   const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
                          const float* words) { return writer->write(item, first, count, words); };
-  AGPCS_RETURN_IF_ERROR(carry_state(moves, read, write, transport, limit));
+  AGPCS_RETURN_IF_ERROR(carry_state(moves, read, writing_wholes(write), transport, limit));
   if (!writer) return {};
   AGPCS_RETURN_IF_ERROR(writer->write_constants());
   return replacement.finish();

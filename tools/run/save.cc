@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/save.h"
 
+#include "runtime/job/state_moves.h"
+#include "tools/run/gathering.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <bit>
 #include <cctype>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -45,6 +51,38 @@ Status write_npy(const std::filesystem::path& path, const std::vector<std::int64
   return {};
 }
 
+template <typename T>
+std::vector<float> converted(const std::vector<float>& words, std::size_t count) {
+  std::vector<T> values(count);
+  std::memcpy(values.data(), words.data(), count * sizeof(T));
+  return {values.begin(), values.end()};
+}
+
+/// Returns the values of a tensor. Of integers and fp64, words are bytes in memory.
+std::vector<float> fp32_of(const Tensor& tensor, std::vector<float> words) {
+  const auto count = static_cast<std::size_t>(elements_at(tensor.shape, 0));
+  switch (tensor.type) {
+    case DType::kFp64:
+      return converted<double>(words, count);
+    case DType::kInt64:
+      return converted<std::int64_t>(words, count);
+    case DType::kInt32:
+      return converted<std::int32_t>(words, count);
+    case DType::kInt16:
+      return converted<std::int16_t>(words, count);
+    case DType::kInt8:
+      return converted<std::int8_t>(words, count);
+    case DType::kUint8:
+    case DType::kBool:
+      return converted<std::uint8_t>(words, count);
+    case DType::kFp32:
+    case DType::kFp16:
+    case DType::kBf16:
+      break;
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string file_name_of(std::string_view tensor) {
@@ -69,17 +107,30 @@ Status make_save_folder(const std::string& folder) {
   return {};
 }
 
-Status save_parameters(const Graph& graph, const Plan& plan, int rank,
-                       const TorchExecutor& executor, const std::string& folder) {
-  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
-  if (plan.stages[stage].ranks.front() != rank) return {};
-  for (const std::string& name : executor.names()) {
-    AGPCS_TRY(const std::vector<float> values, executor.value(name));
-    const auto dims = dims_at(graph.tensor(graph.find_tensor(name)).shape, 0);
-    AGPCS_RETURN_IF_ERROR(
-        write_npy(std::filesystem::path(folder) / file_name_of(name), dims, values));
+Status save_parameters(const Graph& graph, const Plan& plan, const Executor& executor,
+                       const std::string& folder, Transport& transport,
+                       std::chrono::milliseconds limit) {
+  AGPCS_TRY(const StateOwners owners, share_state_owners(executor.state(), transport, limit));
+  AGPCS_TRY(std::vector<StateMove> moves, gathering(owners));
+  std::erase_if(moves, [](const StateMove& move) { return move.item.slot != kValueSlot; });
+  for (StateMove& move : moves) {
+    const auto stage = static_cast<std::size_t>(plan.stage_of_rank(move.from));
+    move.to = plan.stages[stage].ranks.front();
   }
-  return {};
+  const auto read = [&](const StateItem& item, std::int64_t first, std::int64_t count, float* out) {
+    return executor.read_state(item, first, count, out);
+  };
+  std::vector<float> words;  // of the tensor that is on its way
+  const auto write = [&](const StateItem& item, std::int64_t /*first*/, std::int64_t count,
+                         const float* values) -> Status {
+    words.insert(words.end(), values, values + count);
+    if (static_cast<std::int64_t>(words.size()) < item.elements) return {};
+    const Tensor& tensor = graph.tensor(graph.find_tensor(item.tensor));
+    const std::vector<float> all = fp32_of(tensor, std::exchange(words, {}));
+    return write_npy(std::filesystem::path(folder) / file_name_of(item.tensor),
+                     dims_at(tensor.shape, 0), all);
+  };
+  return carry_state(moves, read, writing_wholes(write), transport, limit);
 }
 
 }  // namespace agpcs

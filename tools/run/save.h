@@ -2,11 +2,13 @@
 #pragma once
 
 #include "ir/graph/graph.h"
-#include "runtime/torch/executor.h"
 
+#include <agpcs/executor.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/transport.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -16,11 +18,12 @@ namespace agpcs {
 /// to a folder that cannot be created.
 Status make_save_folder(const std::string& folder);
 
-/// Writes the parameters and states of `rank`'s stage to `folder` as fp32 .npy files. Only the
-/// first of a stage's replicas writes. A file is named by its tensor, with every byte outside A-Z
-/// a-z 0-9 . _ - as %XX.
-Status save_parameters(const Graph& graph, const Plan& plan, int rank,
-                       const TorchExecutor& executor, const std::string& folder);
+/// Writes all parameters and states to `folder` as fp32 .npy files. All ranks call it; the first
+/// rank of each stage writes those of the stage, and gets what other ranks have of them. A file is
+/// named by its tensor, with every byte outside A-Z a-z 0-9 . _ - as %XX.
+Status save_parameters(const Graph& graph, const Plan& plan, const Executor& executor,
+                       const std::string& folder, Transport& transport,
+                       std::chrono::milliseconds limit);
 
 /// Returns "fc1%2Fweight" for "fc1/weight".
 std::string file_name_of(std::string_view tensor);

@@ -271,8 +271,9 @@ struct LinkTraffic {
 };
 /// Returns the traffic of all pairs of ranks that exchange anything under the plan, by from, to.
 /// These are: neighbours in the ring of each stage (all-reduces of every algorithm except flows
-/// count as rings), both ends of cuts and of messages of flows, and idle ranks with their
-/// neighbours in the report's ring.
+/// count as rings), members of a team (what reductions inside an operator send does not count),
+/// both ends of cuts and of messages of flows, and idle ranks with their neighbours in the report's
+/// ring.
 std::vector<LinkTraffic> link_traffic(const Plan& plan);
 
 /// Times messages between the pairs of `link_traffic`, one pair after the other. All ranks call it

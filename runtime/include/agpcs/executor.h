@@ -9,12 +9,23 @@
 #include <agpcs/step_times.h>
 #include <agpcs/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+class Transport;
+
+/// What the passes of a member of a team exchange over with the other members: an open group of
+/// their ranks. Nothing else runs collectives over it.
+struct TeamExchanges {
+  Transport* transport = nullptr;
+  int group = 0;
+  std::chrono::milliseconds limit{60000};  ///< of a single wait
+};
 
 /// Learns when a bucket has its last gradient. `Executor::backward` calls it on its own thread.
 class GradientListener {
@@ -36,21 +47,29 @@ class ParameterSource {
 /// A piece of what training has learned: the values of a parameter or of a state tensor (such as
 /// running means), or what the optimizer remembers of a parameter. Elements are fp32, row-major. A
 /// rank has all of them, or those from one to another: what the optimizer remembers of a sharded
-/// bucket's parameters is divided among its ranks.
+/// bucket's parameters is divided among its ranks. Or it has a part along an axis, as a member of a
+/// team: then of each `period` elements, one such row behind another, those in `runs`.
 struct StateItem {
-  std::string tensor;         ///< the model's name for it
-  std::string slot;           ///< "value", "momentum", "first", "second"
-  std::int64_t elements = 0;  ///< of the whole tensor
-  std::int64_t before = 0;    ///< the elements at its beginning that are not in this item
-  std::int64_t after = 0;     ///< the elements at its end that are not in this item
+  std::string tensor;                   ///< the model's name for it
+  std::string slot;                     ///< "value", "momentum", "first", "second"
+  std::int64_t elements = 0;            ///< of the whole tensor
+  std::int64_t before = 0;              ///< the elements at its beginning that are not in this item
+  std::int64_t after = 0;               ///< the elements at its end that are not in this item
+  std::int64_t period = 0;              ///< divides `elements`; 0: the item has all of its range
+  std::vector<ElementRange> runs = {};  ///< ascending, within the period
+  bool is_part_along_axis() const { return period > 0; }
   /// Returns the elements that are in this item, as the whole tensor counts them.
   ElementRange range() const { return {before, elements - after}; }
+  /// Returns how many elements of [first, first + count) are in this item.
+  std::int64_t count_of(std::int64_t first, std::int64_t count) const;
+  std::int64_t size() const { return count_of(0, elements); }  ///< of the elements in this item
+  /// Returns whether both have the same elements of tensors of one size.
+  bool is_same_part(const StateItem& other) const;
   friend bool operator==(const StateItem& a, const StateItem& b) {
-    return a.tensor == b.tensor && a.slot == b.slot && a.elements == b.elements &&
-           a.before == b.before && a.after == b.after;
+    return a.tensor == b.tensor && a.slot == b.slot && a.is_same_part(b);
   }
 };
-/// The slot of a tensor's own values, of which every rank that has the tensor has all.
+/// The slot of a tensor's own values.
 inline constexpr const char* kValueSlot = "value";
 
 /// Sums over samples that nothing is learned from: those of one rank, or of all.
@@ -144,6 +163,14 @@ class Executor {
   /// operators, a backward pass when the bucket has its gradients.
   virtual Result<Buffer> gather(int bucket);
 
+  /// Serves ranks whose replica is a team (`PlanStage::has_teams`): `forward` and `backward` play
+  /// the stage's body, in which members exchange parts of tensors. All members make the same calls
+  /// in one order, on the thread that calls the executor, over the transport that `over` names,
+  /// which lives as long as passes do; they wait for each exchange. It comes once, after `prepare`
+  /// and before the first step. A bucket has the elements that the member holds. kUnavailable (the
+  /// default): the executor does not divide operators.
+  virtual Status exchange_with(const TeamExchanges& over);
+
   /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose
   /// buckets are in an accelerator's memory; buckets in the host's memory are rounded by the
   /// replayer. Both calls work on the compute stream.
@@ -189,13 +216,14 @@ class Executor {
   virtual double probe(double /*seconds*/) { return 0; }
 
   /// Lists all that this rank has learned of its stage, in an order that depends on the stage
-  /// alone. Replicas list the same items, but for what the optimizer remembers of sharded buckets:
-  /// of this each rank lists what it owns. This call, `read_state` and `write_state` come only
-  /// between steps. An executor without state (the default) can be neither saved nor moved to
-  /// another plan.
+  /// alone. Replicas list the same items (of teams, members of one number do), but for what the
+  /// optimizer remembers of sharded buckets: of this each rank lists what it owns. This call,
+  /// `read_state` and `write_state` come only between steps. An executor without state (the
+  /// default) can be neither saved nor moved to another plan.
   virtual std::vector<StateItem> state() const { return {}; }
-  /// Copies elements [first, first + count) of the whole tensor to `out`, which is in the host's
-  /// memory. `item` tells the tensor and the slot. Error: this rank has not all of these elements.
+  /// Copies those of the elements [first, first + count) of the whole tensor that `item` has to
+  /// `out`, one behind the other. `out` is in the host's memory. Error: this rank has not all of
+  /// these elements.
   virtual Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                             float* out) const;
   virtual Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/data/feed.h"
 
+#include "ir/plan/body/body.h"
 #include "runtime/torch/executor.h"
 #include "runtime/torch/progress.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -18,8 +18,8 @@ void StageFeed::find_shares(const Graph& graph, const Plan& plan, int stage, int
   plan_ = &plan;
   options_ = &options;
   const PlanStage& own = plan.stages[static_cast<std::size_t>(stage)];
-  const auto at = std::find(own.ranks.begin(), own.ranks.end(), rank) - own.ranks.begin();
-  for (std::size_t i = 0; i <= static_cast<std::size_t>(at); ++i) {
+  const auto replica = static_cast<std::size_t>(replica_of(own, rank));
+  for (std::size_t i = 0; i <= replica; ++i) {
     larger_ = {own.samples_of(i, false), larger_.offset + larger_.samples};
     smaller_ = {own.samples_of(i, true), smaller_.offset + smaller_.samples};
   }

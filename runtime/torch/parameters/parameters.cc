@@ -15,7 +15,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace agpcs {
 namespace {
@@ -32,8 +31,6 @@ Result<at::Tensor> initial_value(const Graph& graph, TensorId id, std::uint64_t 
   initialize(graph, id, seed, {value.data_ptr<float>(), count});
   return value.to(computed_type(tensor.type));
 }
-
-constexpr std::int64_t kWord = sizeof(float);
 
 // Gives a tensor's storage other memory, or none. Views of the tensor, those that autograd has
 // saved among them, have the same storage. So FSDP does it, too.
@@ -92,11 +89,7 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
     AGPCS_TRY(at::Tensor value, initial_value(graph, id, seed));
     values_.emplace(id, held(id, std::move(value)).to(device).contiguous());
   }
-  for (TensorId id : tensors) {
-    const Tensor& tensor = graph.tensor(id);
-    const bool in_part = values_.at(id).numel() != elements_at(tensor.shape, 1);
-    if (!in_part) add_pieces(tensor.name, id);
-  }
+  for (TensorId id : tensors) add_state(graph.tensor(id), id);
   if (device.is_cuda()) {
     host_numbers_ = host_memory({kUpdateNumbers}, at::kFloat, device);
     numbers_ = at::zeros({kUpdateNumbers}, at::TensorOptions().dtype(at::kFloat).device(device));
@@ -104,12 +97,11 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
   return {};
 }
 
-void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
+void StageParameters::add_state(const Tensor& tensor, TensorId id) {
   const at::Tensor value = values_.at(id).detach();
-  const auto bytes = static_cast<std::int64_t>(value.nbytes());
   const auto found = places_.find(id);
   const bool divided = found != places_.end() && flats_[found->second.flat].part.defined();
-  if (!divided) add_piece({tensor, kValueSlot, (bytes + kWord - 1) / kWord}, value);
+  if (!divided) add_state(tensor, id, kValueSlot, value);
   if (found == places_.end()) return;
   const Place& place = found->second;
   const Flat& flat = flats_[place.flat];
@@ -118,8 +110,8 @@ void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
   const std::int64_t last = std::clamp(flat.owned.end, first, end);
   if (first == last && place.elements > 0) return;
   const auto add = [&](const char* slot, const at::Tensor& of) {
-    add_piece({tensor, slot, place.elements, first - place.offset, end - last},
-              of.narrow(0, first - flat.owned.begin, last - first));
+    add_state(tensor, id, slot, of.narrow(0, first - flat.owned.begin, last - first),
+              first - place.offset, end - last);
   };
   if (divided) add(kValueSlot, flat.part);
   if (flat.second.defined()) {
@@ -130,9 +122,12 @@ void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
   }
 }
 
-void StageParameters::add_piece(StateItem item, const at::Tensor& values) {
-  piece_of_.emplace(std::pair(item.tensor, item.slot), pieces_.size());
-  pieces_.push_back({std::move(item), values.view({-1}).view(at::kByte)});
+void StageParameters::add_state(const Tensor& tensor, TensorId id, const char* slot,
+                                const at::Tensor& values, std::int64_t before, std::int64_t after) {
+  const std::int64_t elements = elements_at(tensor.shape, 1);
+  StateItem item{tensor.name, slot, elements, before, after};
+  if (parts_ != nullptr) parts_->describe(id, item);
+  state_.add(std::move(item), values);
 }
 
 Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
@@ -495,55 +490,6 @@ void StageParameters::widen(int bucket) {
   const at::NoGradGuard no_grad;
   Flat* const flat = flat_of(bucket);
   if (flat != nullptr && flat->rounded.defined()) flat->gradient.copy_(flat->rounded);
-}
-
-std::vector<StateItem> StageParameters::state() const {
-  std::vector<StateItem> items;
-  items.reserve(pieces_.size());
-  for (const Piece& piece : pieces_) items.push_back(piece.item);
-  return items;
-}
-
-Result<at::Tensor> StageParameters::bytes_of(const StateItem& item, std::int64_t first,
-                                             std::int64_t count) const {
-  const auto found = piece_of_.find({item.tensor, item.slot});
-  if (found == piece_of_.end()) {
-    return internal_error(
-        fmt::format("this rank's stage has no '{}' of '{}'", item.slot, item.tensor));
-  }
-  const Piece& piece = pieces_[found->second];
-  const ElementRange has = piece.item.range();
-  if (first < has.begin || count < 0 || count > has.end - first) {
-    const std::string part =
-        has.size() == piece.item.elements
-            ? std::string()
-            : fmt::format(", of which this rank has {} from {} on", has.size(), has.begin);
-    return internal_error(
-        fmt::format("'{}' of '{}' has {} elements{}, asked for were {} from {} on", item.slot,
-                    item.tensor, piece.item.elements, part, count, first));
-  }
-  const std::int64_t begin = std::min((first - has.begin) * kWord, piece.bytes.numel());
-  const std::int64_t end = std::min((first - has.begin + count) * kWord, piece.bytes.numel());
-  return piece.bytes.narrow(0, begin, end - begin);
-}
-
-Status StageParameters::read(const StateItem& item, std::int64_t first, std::int64_t count,
-                             float* out) const {
-  AGPCS_TRY(const at::Tensor bytes, bytes_of(item, first, count));
-  const at::Tensor host = bytes.cpu();
-  const auto size = static_cast<std::size_t>(count * kWord), has = host.nbytes();
-  if (has > 0) std::memcpy(out, host.data_ptr(), has);
-  std::memset(reinterpret_cast<char*>(out) + has, 0, size - has);
-  return {};
-}
-
-Status StageParameters::write(const StateItem& item, std::int64_t first, std::int64_t count,
-                              const float* words) const {
-  AGPCS_TRY(const at::Tensor bytes, bytes_of(item, first, count));
-  if (bytes.numel() == 0) return {};
-  // `from_blob` takes no const pointer, but the copy only reads.
-  bytes.copy_(at::from_blob(const_cast<float*>(words), {bytes.numel()}, at::kByte));
-  return {};
 }
 
 }  // namespace agpcs

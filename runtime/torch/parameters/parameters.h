@@ -4,6 +4,7 @@
 
 #include "ir/graph/graph.h"
 #include "runtime/torch/ops/ops.h"
+#include "runtime/torch/parameters/learned_state.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
@@ -11,7 +12,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -32,6 +32,8 @@ class HeldParts {
   /// Returns whether a parameter's gradient counts for the norm; of ranks that hold the same, one
   /// says so.
   virtual bool counts(TensorId id) const = 0;
+  /// Says in an item of a tensor which elements it holds, if it holds a part along an axis.
+  virtual void describe(TensorId id, StateItem& item) const = 0;
 };
 
 class StageParameters {
@@ -117,12 +119,8 @@ class StageParameters {
   /// Lists all that is learned, in the order of `tensors`: "value", then what the optimizer
   /// remembers, if this rank has any of it. Elements are words of four bytes. An integer or fp64
   /// tensor, which cannot be in a bucket, is read as its bytes in memory, with the last word filled
-  /// up with zeros. A tensor that this rank holds in part (HeldParts) is not listed.
-  std::vector<StateItem> state() const;
-  /// Error: `item` is not an item of `state`, or it does not have these elements.
-  Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const;
-  Status write(const StateItem& item, std::int64_t first, std::int64_t count,
-               const float* words) const;
+  /// up with zeros.
+  const LearnedState& state() const { return state_; }
 
  private:
   struct Flat {
@@ -170,14 +168,9 @@ class StageParameters {
   void update_member(const Optimizer& optimizer, std::int64_t step, const Member& member);
   void gradient_ready(const Member& member);
 
-  // A state item and its elements, as bytes.
-  struct Piece {
-    StateItem item;
-    at::Tensor bytes;
-  };
-  void add_pieces(const std::string& tensor, TensorId id);
-  void add_piece(StateItem item, const at::Tensor& values);
-  Result<at::Tensor> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
+  void add_state(const Tensor& tensor, TensorId id);
+  void add_state(const Tensor& tensor, TensorId id, const char* slot, const at::Tensor& values,
+                 std::int64_t before = 0, std::int64_t after = 0);
 
   // Says where a parameter lies in its bucket.
   struct Place {
@@ -192,8 +185,7 @@ class StageParameters {
   std::vector<Member> members_;
   std::unordered_map<TensorId, at::Tensor> values_;
   std::unordered_map<TensorId, Place> places_;
-  std::vector<Piece> pieces_;
-  std::map<std::pair<std::string, std::string>, std::size_t> piece_of_;  // by tensor and slot
+  LearnedState state_;
   struct Hooked;
   std::unique_ptr<Hooked> hooked_;
   GradientListener* listener_ = nullptr;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/team/link.h"
 
-#include "ir/team/body.h"
-#include "runtime/support/message_tags.h"
 #include "runtime/torch/ops/ops.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -72,33 +71,38 @@ std::int64_t elements_of(const std::vector<TeamBlock>& blocks, const Dims& dims)
   return count;
 }
 
-/// Returns whether the members' parts, one behind the other, are the whole tensor.
+/// Returns whether members' parts that lie one behind the other are the whole tensor.
 bool lie_behind_one_another(const TeamPlacement& part, const Dims& dims) {
   return part.bands.size() == 1 && elements({dims.begin(), dims.begin() + part.axis}) == 1;
 }
 
 }  // namespace
 
-void TeamLink::finish(Stream stream, const Result<Ticket>& ticket) {
+TeamLink::TeamLink(const TeamSeat& seat) : seat_(seat), by_rank_(seat.ranks.size()) {
+  std::iota(by_rank_.begin(), by_rank_.end(), std::size_t{0});
+  std::sort(by_rank_.begin(), by_rank_.end(),
+            [&](std::size_t a, std::size_t b) { return seat_.ranks[a] < seat_.ranks[b]; });
+}
+
+void TeamLink::finish(const Result<Ticket>& ticket) {
   Status status = ticket.status();
-  if (status.ok()) status = seat_.transport->order_after(stream, *ticket, seat_.limit);
+  if (status.ok()) {
+    status = seat_.over.transport->order_after(Stream::kCollective, *ticket, seat_.over.limit);
+  }
   if (!status.ok()) fail(status);
-  begun_[static_cast<std::size_t>(stream)] = *ticket;
+  begun_ = *ticket;
 }
 
 void TeamLink::fail(const Status& why) {
-  seat_.transport->abort(why);
-  for (const Stream stream : {Stream::kSend, Stream::kRecv, Stream::kCollective}) {
-    (void)seat_.transport->wait(stream, 0, seat_.limit);  // then it touches no buffer any more
-  }
+  seat_.over.transport->abort(why);
+  // Afterwards it touches no buffer any more.
+  (void)seat_.over.transport->wait(Stream::kCollective, 0, seat_.over.limit);
   throw KernelError(why.message());
 }
 
 void TeamLink::settle() {
-  for (std::size_t stream = 0; stream < begun_.size(); ++stream) {
-    if (begun_[stream] == 0) continue;
-    const Status done =
-        seat_.transport->wait(static_cast<Stream>(stream), begun_[stream], seat_.limit);
+  if (begun_ != 0) {
+    const Status done = seat_.over.transport->wait(Stream::kCollective, begun_, seat_.over.limit);
     if (!done.ok()) fail(done);
   }
   parts_.clear();
@@ -116,8 +120,18 @@ std::vector<std::int64_t> TeamLink::dims_of(const TeamPlacement& placement, std:
 
 const TeamLink::Parts& TeamLink::keep_parts(const TeamPlacement& placement, const Dims& dims) {
   Parts& parts = parts_.emplace_back();
-  for (std::size_t m = 0; m < members(); ++m) {
-    parts.push_back(elements(dims_of(placement, m, dims)));
+  for (const std::size_t m : by_rank_) parts.push_back(elements(dims_of(placement, m, dims)));
+  return parts;
+}
+
+std::vector<at::Tensor> TeamLink::parts_in(const at::Tensor& flat, const TeamPlacement& placement,
+                                           const Dims& dims) const {
+  std::vector<at::Tensor> parts(members());
+  std::int64_t at = 0;
+  for (const std::size_t m : by_rank_) {
+    const Dims own = dims_of(placement, m, dims);
+    parts[m] = flat.narrow(0, at, elements(own)).view(own);
+    at += elements(own);
   }
   return parts;
 }
@@ -126,8 +140,7 @@ at::Tensor TeamLink::sum(at::Tensor own) {
   // A view, or what autograd has saved, has the same storage.
   const bool mine = own.is_contiguous() && own.use_count() == 1 && own.storage().use_count() == 1;
   const at::Tensor sum = mine ? std::move(own) : own.clone(at::MemoryFormat::Contiguous);
-  finish(Stream::kCollective,
-         seat_.transport->all_reduce(buffer_of(sum), seat_.group, AllReduce::kRing));
+  finish(seat_.over.transport->all_reduce(buffer_of(sum), seat_.over.group, AllReduce::kRing));
   return sum;
 }
 
@@ -135,10 +148,11 @@ at::Tensor TeamLink::maximum(const at::Tensor& own) {
   Dims dims = own.sizes().vec();
   dims.insert(dims.begin(), static_cast<std::int64_t>(members()));
   const at::Tensor all = at::empty(dims, own.options());
-  all.select(0, static_cast<std::int64_t>(member())).copy_(own);
+  const auto place = std::find(by_rank_.begin(), by_rank_.end(), member()) - by_rank_.begin();
+  all.select(0, place).copy_(own);
   Parts& parts = parts_.emplace_back(members(), own.numel());
-  finish(Stream::kCollective,
-         seat_.transport->all_gather(buffer_of(all), parts, seat_.group, AllReduce::kRing));
+  finish(
+      seat_.over.transport->all_gather(buffer_of(all), parts, seat_.over.group, AllReduce::kRing));
   return at::amax(all, {0});
 }
 
@@ -181,64 +195,51 @@ at::Tensor TeamLink::filled_with_zeros(const at::Tensor& own, const TeamPlacemen
 }
 
 at::Tensor TeamLink::gather(const at::Tensor& own, const TeamPlacement& from, const Dims& dims) {
-  const Parts& parts = keep_parts(from, dims);
   const at::Tensor flat = at::empty({elements(dims)}, own.options());
-  const auto part = [&](std::size_t m) {
-    const auto first = parts.begin() + static_cast<std::ptrdiff_t>(m);
-    const std::int64_t at = std::accumulate(parts.begin(), first, std::int64_t{0});
-    return flat.narrow(0, at, *first).view(dims_of(from, m, dims));
-  };
-  part(member()).copy_(own);
-  finish(Stream::kCollective,
-         seat_.transport->all_gather(buffer_of(flat), parts, seat_.group, AllReduce::kRing));
-  if (lie_behind_one_another(from, dims)) return flat.view(dims);
+  const std::vector<at::Tensor> parts = parts_in(flat, from, dims);
+  parts[member()].copy_(own);
+  finish(seat_.over.transport->all_gather(buffer_of(flat), keep_parts(from, dims), seat_.over.group,
+                                          AllReduce::kRing));
+  const bool in_order = std::is_sorted(by_rank_.begin(), by_rank_.end());
+  if (in_order && lie_behind_one_another(from, dims)) return flat.view(dims);
   const at::Tensor whole = at::empty(dims, own.options());
-  for (std::size_t m = 0; m < members(); ++m) copy(blocks(from, m, {}, m), part(m), whole);
+  for (std::size_t m = 0; m < members(); ++m) copy(blocks(from, m, {}, m), parts[m], whole);
   return whole;
 }
 
 at::Tensor TeamLink::scatter(const at::Tensor& own, const TeamPlacement& to, const Dims& dims) {
-  const Parts& parts = keep_parts(to, dims);
   const at::Tensor flat = at::empty({elements(dims)}, own.options());
-  at::Tensor mine;
-  std::int64_t at = 0;
-  for (std::size_t m = 0; m < members(); ++m) {
-    const at::Tensor part = flat.narrow(0, at, parts[m]).view(dims_of(to, m, dims));
-    copy(blocks({}, m, to, m), own, part);
-    if (m == member()) mine = part;
-    at += parts[m];
-  }
-  finish(Stream::kCollective,
-         seat_.transport->reduce_scatter(buffer_of(flat), parts, seat_.group, AllReduce::kRing));
-  return mine.clone();  // and not what is around it
+  const std::vector<at::Tensor> parts = parts_in(flat, to, dims);
+  for (std::size_t m = 0; m < members(); ++m) copy(blocks({}, m, to, m), own, parts[m]);
+  finish(seat_.over.transport->reduce_scatter(buffer_of(flat), keep_parts(to, dims),
+                                              seat_.over.group, AllReduce::kRing));
+  return parts[member()].clone();  // and not what is around it
 }
 
 at::Tensor TeamLink::all_to_all(const at::Tensor& own, const TeamPlacement& from,
                                 const TeamPlacement& to, const Dims& dims) {
-  const std::uint64_t tag = kTeamTag + static_cast<std::uint64_t>(seat_.group);
-  const std::size_t me = member(), n = members();
+  const std::size_t me = member();
   const at::Tensor mine = at::empty(dims_of(to, me, dims), own.options());
   copy(blocks(from, me, to, me), own, mine);
-  std::vector<at::Tensor> sent, received(n);
-  std::vector<Result<Ticket>> sends, recvs;
-  for (std::size_t step = 1; step < n; ++step) {
-    const std::size_t taker = (me + step) % n, giver = (me + n - step) % n;
-    const std::vector<TeamBlock> out = blocks(from, me, to, taker);
-    sent.push_back(at::empty({elements_of(out, dims_of(to, taker, dims))}, own.options()));
-    pack(out, own, sent.back());
-    const std::int64_t expected = elements_of(blocks(from, giver, to, me), mine.sizes().vec());
-    received[giver] = at::empty({expected}, own.options());
-    if (received[giver].numel() > 0) {
-      recvs.push_back(seat_.transport->recv(buffer_of(received[giver]), seat_.ranks[giver], tag));
-    }
-    if (sent.back().numel() > 0) {
-      sends.push_back(seat_.transport->send(buffer_of(sent.back()), seat_.ranks[taker], tag));
-    }
+  // What goes to each member, then what comes from each.
+  Parts& parts = parts_.emplace_back();
+  for (const std::size_t m : by_rank_) {
+    const std::int64_t goes = elements_of(blocks(from, me, to, m), dims_of(to, m, dims));
+    parts.push_back(m == me ? 0 : goes);
   }
-  for (const Result<Ticket>& ticket : recvs) finish(Stream::kRecv, ticket);
-  for (const Result<Ticket>& ticket : sends) finish(Stream::kSend, ticket);
-  for (std::size_t giver = 0; giver < n; ++giver) {
-    if (giver != me) unpack(blocks(from, giver, to, me), received[giver], mine);
+  for (const std::size_t m : by_rank_) {
+    parts.push_back(m == me ? 0 : elements_of(blocks(from, m, to, me), mine.sizes().vec()));
+  }
+  const at::Tensor flat =
+      at::empty({std::accumulate(parts.begin(), parts.end(), std::int64_t{0})}, own.options());
+  const std::vector<at::Tensor> split = flat.split_with_sizes(parts);
+  for (std::size_t i = 0; i < members(); ++i) {
+    if (by_rank_[i] != me) pack(blocks(from, me, to, by_rank_[i]), own, split[i]);
+  }
+  finish(seat_.over.transport->all_to_all(buffer_of(flat), parts, seat_.over.group));
+  for (std::size_t i = 0; i < members(); ++i) {
+    const std::size_t giver = by_rank_[i];
+    if (giver != me) unpack(blocks(from, giver, to, me), split[members() + i], mine);
   }
   return mine;
 }

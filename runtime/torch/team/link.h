@@ -3,13 +3,13 @@
 #pragma once
 
 #include "ir/team/blocks.h"
-#include "runtime/torch/executor.h"
+#include "ir/team/body.h"
 
+#include <agpcs/executor.h>
 #include <agpcs/transport.h>
 
 #include <ATen/ATen.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,13 +17,22 @@
 
 namespace agpcs {
 
+/// The place of a rank in a team, whose members compute a stage together.
+struct TeamSeat {
+  const TeamBody* body = nullptr;
+  std::size_t member = 0;
+  std::vector<int> ranks;  ///< of the members, in the body's order
+  TeamExchanges over;
+};
+
 /// All members call the same functions in the same order, with tensors of the same type. Each call
 /// comes back when its result is there, or, on a GPU, when work that is given to the device from
 /// then on comes after it. Errors are KernelErrors.
 class TeamLink {
  public:
-  /// Needs: `seat` has a body and a transport. It must outlive this object.
-  explicit TeamLink(const TeamSeat& seat) : seat_(seat) {}
+  /// Needs: `seat` has a body, and where anything is exchanged a transport. It must outlive this
+  /// object.
+  explicit TeamLink(const TeamSeat& seat);
 
   std::size_t member() const { return seat_.member; }
   std::size_t members() const { return seat_.ranks.size(); }
@@ -56,16 +65,21 @@ class TeamLink {
                         const std::vector<std::int64_t>& dims);
   at::Tensor filled_with_zeros(const at::Tensor& own, const TeamPlacement& from,
                                const std::vector<std::int64_t>& dims) const;
-  /// Returns how many elements each member has, which must stay until the collective is done.
+  /// Returns how many elements each member has, in the order of their ranks, which must stay until
+  /// the collective is done.
   const Parts& keep_parts(const TeamPlacement& placement, const std::vector<std::int64_t>& dims);
+  /// Returns the members' parts of `flat`, in which they lie one behind the other.
+  std::vector<at::Tensor> parts_in(const at::Tensor& flat, const TeamPlacement& placement,
+                                   const std::vector<std::int64_t>& dims) const;
   std::vector<TeamBlock> blocks(const TeamPlacement& from, std::size_t giver,
                                 const TeamPlacement& to, std::size_t taker) const;
-  void finish(Stream stream, const Result<Ticket>& ticket);
+  void finish(const Result<Ticket>& ticket);
   [[noreturn]] void fail(const Status& why);
 
   const TeamSeat& seat_;
+  std::vector<std::size_t> by_rank_;  // the members in the order of their ranks
   std::deque<Parts> parts_;           // of collectives that may be under way
-  std::array<Ticket, 3> begun_ = {};  // by stream: the last one that was waited for on the device
+  Ticket begun_ = 0;                  // the last collective that was waited for on the device
 };
 
 }  // namespace agpcs

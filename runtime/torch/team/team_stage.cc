@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/team/team_stage.h"
 
+#include "ir/plan/body/body.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/team/blocks.h"
 
 #include <fmt/format.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 namespace agpcs {
@@ -27,17 +30,34 @@ Status check_seat(const TeamSeat& seat, const std::vector<OpId>& ops) {
                   seat.body->ops.size(), ops.size()));
 }
 
+/// Refuses what a team does not do yet.
+Status check_plan(const Plan& plan, int index) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
+  const auto refused = [&](std::string_view what) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("stage {}: a team does not {}", stage.name, what));
+  };
+  if (stage.recompute) return refused("recompute");
+  if (plan.parts_backward()) return refused("part its backward passes");
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(index) && bucket.is_sharded()) return refused("divide state among replicas");
+  }
+  return {};
+}
+
 }  // namespace
 
 TeamStage::TeamStage(const Graph& graph, const TeamSeat& seat, at::Device device)
-    : context_{graph,
-               *seat.body,
+    : body_(*seat.body),
+      seat_{&body_, seat.member, seat.ranks, seat.over},
+      context_{graph,
+               body_,
                device,
-               TeamLink(seat),
-               shared_forms(graph, *seat.body),
+               TeamLink(seat_),
+               shared_forms(graph, body_),
                {},
-               Tensors(seat.body->forms.size())},
-      inputs_(body_inputs(graph, *seat.body)) {}
+               Tensors(body_.forms.size())},
+      inputs_(body_inputs(graph, body_)) {}
 
 Result<std::unique_ptr<TeamStage>> TeamStage::make(const Graph& graph, const TeamSeat& seat,
                                                    const std::vector<OpId>& ops,
@@ -49,15 +69,30 @@ Result<std::unique_ptr<TeamStage>> TeamStage::make(const Graph& graph, const Tea
   return stage;
 }
 
-/// A parameter or state lies as its first form says; one without a gradient that is read in several
-/// forms is a copy.
+Result<std::unique_ptr<TeamStage>> TeamStage::make(const Graph& graph, const Plan& plan, int rank,
+                                                   const std::vector<OpId>& ops,
+                                                   at::Device device) {
+  const int index = plan.stage_of_rank(rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
+  AGPCS_RETURN_IF_ERROR(check_plan(plan, index));
+  AGPCS_TRY(const TeamBody body,
+            team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], ops,
+                         plan.training.precision));
+  const auto replica = static_cast<std::size_t>(replica_of(stage, rank));
+  return make(graph, {&body, member_of(stage, rank), stage.members(replica), {}}, ops, device);
+}
+
+/// A parameter or state lies as its first form says. Of those without a gradient, one that is read
+/// in several forms is a copy, and so are integers, because what is saved counts in words.
 Status TeamStage::find_held() {
   for (const TeamForm& form : context_.body.forms) {
     const Tensor& tensor = context_.graph.tensor(form.tensor);
     const bool weight = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
     if (!weight || form.from != kNone) continue;
-    const auto [held, added] = context_.held.emplace(form.tensor, form.placement);
-    if (added || held->second == form.placement) continue;
+    const bool copied = !is_floating(tensor.type);
+    const auto [held, added] =
+        context_.held.emplace(form.tensor, copied ? TeamPlacement() : form.placement);
+    if (copied || added || held->second == form.placement) continue;
     if (tensor.kind == TensorKind::kState) {
       return invalid_input(fmt::format("state '{}' is in two forms", tensor.name));
     }
@@ -87,6 +122,19 @@ at::Tensor TeamStage::part_of(TensorId id, const at::Tensor& whole) const {
 
 bool TeamStage::counts(TensorId id) const {
   return member() == 0 || context_.held.at(id).kind == Placement::Kind::kPart;
+}
+
+void TeamStage::describe(TensorId id, StateItem& item) const {
+  const TeamPlacement& held = context_.held.at(id);
+  if (held.kind != Placement::Kind::kPart) return;
+  const std::vector<std::int64_t> dims = dims_at(context_.graph.tensor(id).shape, 1);
+  const auto behind = dims.begin() + held.axis + 1;
+  const std::int64_t width =
+      std::accumulate(behind, dims.end(), std::int64_t{1}, std::multiplies<>());
+  item.period = *(behind - 1) * width;
+  for (const UnitRange& range : part_elements(body_.divisions, held, member())) {
+    item.runs.push_back({range.begin * width, range.end * width});
+  }
 }
 
 void TeamStage::begin_step(std::size_t micro_batches) {

@@ -8,6 +8,9 @@
 #include "runtime/torch/team/link.h"
 #include "runtime/torch/team/pass.h"
 
+#include <agpcs/executor.h>
+#include <agpcs/plan.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,11 +24,16 @@ namespace agpcs {
 class TeamStage final : public HeldParts {
  public:
   using Values = TeamPass::Values;
-  /// Makes the stage of operators `ops`. `graph` and `seat` must outlive it. Errors: the body is
-  /// not of these operators, does not verify, or has a running statistic in two forms; the seat
-  /// names no member.
+  /// Makes the stage of operators `ops`. `graph` must outlive it. Errors: the body is not of these
+  /// operators, does not verify, or has a running statistic in two forms; the seat names no member.
   static Result<std::unique_ptr<TeamStage>> make(const Graph& graph, const TeamSeat& seat,
                                                  const std::vector<OpId>& ops, at::Device device);
+  /// Does so for `rank`, whose replica is a team. Errors: those of `team_body_of`; kUnavailable,
+  /// the plan asks for what a team does not do yet.
+  static Result<std::unique_ptr<TeamStage>> make(const Graph& graph, const Plan& plan, int rank,
+                                                 const std::vector<OpId>& ops, at::Device device);
+  /// See `Executor::exchange_with`.
+  void exchange_with(const TeamExchanges& over) { seat_.over = over; }
   /// Prepares passes of so many samples. Errors: those of `TeamCode::compile`.
   Status prepare(std::int64_t samples);
 
@@ -36,6 +44,7 @@ class TeamStage final : public HeldParts {
   std::int64_t elements(TensorId id) const override;
   at::Tensor part_of(TensorId id, const at::Tensor& whole) const override;
   bool counts(TensorId id) const override;
+  void describe(TensorId id, StateItem& item) const override;
 
   /// Begins a step of so many micro-batches.
   void begin_step(std::size_t micro_batches);
@@ -54,6 +63,8 @@ class TeamStage final : public HeldParts {
   TeamStage(const Graph& graph, const TeamSeat& seat, at::Device device);
   Status find_held();
 
+  const TeamBody body_;
+  TeamSeat seat_;
   TeamContext context_;
   std::vector<TensorId> inputs_;
   std::map<std::int64_t, TeamCode> codes_;         // by samples

@@ -11,6 +11,8 @@
 #include "ir/strategy/memory.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/stage_memory.h"
+#include "planner/team/choose.h"
+#include "runtime/support/state_part.h"
 #include "runtime/torch/data/npy.h"
 #include "tests/support/builders.h"
 #include "tests/support/shard_plan.h"
@@ -88,6 +90,39 @@ void add_buckets(const Graph& graph, Strategy& strategy) {
   }
 }
 
+Cluster cpus(std::size_t devices) {
+  return cluster_of(
+      fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
+}
+
+Plan lowered(const Graph& graph, const Cluster& cluster, const Training& training,
+             const Strategy& strategy) {
+  const MadeBy made_by{"0.1.0", 7, "test", "none"};
+  Plan plan = take(lower(graph, cluster, training, strategy, made_by));
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 1, std::string(expectation_unit(name))});
+  }
+  const Status valid = verify_plan(plan);
+  AGPCS_CHECK(valid.ok(), "{}", valid.message());
+  return plan;
+}
+
+void add_body(const Graph& graph, Strategy& strategy, int stage,
+              const std::vector<std::int64_t>& parts, double link) {
+  TeamProblem problem{graph, {}, parts, 2, strategy.micro_batches, Precision::kFp32, {}};
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) problem.ops.push_back(op);
+  }
+  TeamSpeeds speeds{{}, {}, link, 0};
+  for (const std::int64_t part : parts) {
+    speeds.flops.push_back(static_cast<double>(part) * 1e9);
+    speeds.memory.push_back(static_cast<double>(part) * 1e9);
+  }
+  problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
+  strategy.stages[static_cast<std::size_t>(stage)].body = static_cast<int>(strategy.bodies.size());
+  strategy.bodies.push_back(take(choose_team_body(problem)).body);
+}
+
 struct RankRun {
   std::vector<double> losses;
   std::map<std::string, std::vector<float>> values;
@@ -111,9 +146,10 @@ RankRun run_rank(const Graph& graph, const Plan& plan, int rank, int steps, Torc
     std::vector<float>& values = run.values[item.tensor];
     values.resize(static_cast<std::size_t>(item.elements), std::numeric_limits<float>::quiet_NaN());
     const ElementRange has = item.range();
-    const Status read =
-        executor->read_state(item, has.begin, has.size(), values.data() + has.begin);
+    std::vector<float> own(static_cast<std::size_t>(item.size()));
+    const Status read = executor->read_state(item, has.begin, has.size(), own.data());
     AGPCS_CHECK(read.ok(), "{}", read.message());
+    unpack(item, has.begin, has.size(), own.data(), values.data() + has.begin);
   }
   return run;
 }
@@ -159,8 +195,7 @@ Plan plan_with(const Graph& graph, const Training& training,
                Schedule schedule) {
   std::size_t devices = 0;
   for (const auto& stage : shares) devices += stage.size();
-  const Cluster cluster = cluster_of(
-      fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
+  const Cluster cluster = cpus(devices);
   Strategy strategy;
   strategy.micro_batches = micro_batches;
   strategy.schedule = schedule;
@@ -176,14 +211,40 @@ Plan plan_with(const Graph& graph, const Training& training,
   }
   strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
   add_buckets(graph, strategy);
-  const MadeBy made_by{"0.1.0", 7, "test", "none"};
-  Plan plan = take(lower(graph, cluster, training, strategy, made_by));
-  for (const std::string& name : expectation_names(plan)) {
-    plan.expect.push_back({name, 1, std::string(expectation_unit(name))});
+  return lowered(graph, cluster, training, strategy);
+}
+
+Plan plan_with_teams(const Graph& graph, const Training& training,
+                     const std::vector<TeamsShape>& stages, std::int64_t micro_batches,
+                     double link) {
+  Strategy strategy;
+  strategy.micro_batches = micro_batches;
+  std::vector<std::vector<std::vector<DeviceId>>> further(stages.size());
+  DeviceId next = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    StageSpec spec;
+    spec.shares = stages[s].shares;
+    for (std::size_t i = 0; i < spec.shares.size(); ++i) {
+      std::vector<DeviceId> members(std::max<std::size_t>(stages[s].parts.size(), 1));
+      std::iota(members.begin(), members.end(), next);
+      next = members.back() + 1;
+      if (stages[s].backwards) std::reverse(members.begin(), members.end());
+      spec.devices.push_back(members.front());
+      further[s].emplace_back(members.begin() + 1, members.end());
+    }
+    strategy.stages.push_back(std::move(spec));
   }
-  const Status valid = verify_plan(plan);
-  AGPCS_CHECK(valid.ok(), "{}", valid.message());
-  return plan;
+  const Cluster cluster = cpus(static_cast<std::size_t>(next));
+  strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (stages[s].parts.empty()) continue;
+    strategy.stages[s].further = further[s];
+    add_body(graph, strategy, static_cast<int>(s), stages[s].parts, link);
+  }
+  add_buckets(graph, strategy);
+  const Status sound = verify_strategy(strategy, graph, cluster, training.batch);
+  AGPCS_CHECK(sound.ok(), "{}", sound.message());
+  return lowered(graph, cluster, training, strategy);
 }
 
 Plan divided(const Graph& graph, Plan plan, const std::vector<std::int64_t>& weights,

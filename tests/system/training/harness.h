@@ -39,6 +39,19 @@ Plan plan_with(const Graph& graph, const Training& training,
                const Recomputation& recompute = {}, const std::vector<std::int64_t>& in_flight = {},
                Schedule schedule = Schedule::k1F1B);
 
+/// A stage of `plan_with_teams`: the shares of its replicas, and the parts of operators that the
+/// members of each have (empty: replicas are single ranks).
+struct TeamsShape {
+  std::vector<std::int64_t> shares, parts = {};
+  bool backwards = false;  ///< the first member of each team has its last rank
+};
+
+/// The same of stages that may have teams, with the body that is best for members that are as fast
+/// as their parts are large, on links of `link` bytes per second.
+Plan plan_with_teams(const Graph& graph, const Training& training,
+                     const std::vector<TeamsShape>& stages, std::int64_t micro_batches,
+                     double link = 1e9);
+
 /// Divides buckets as `sharded` does. Where ranks divide parameters, passes gather them as they
 /// come to the operators of `graph`.
 Plan divided(const Graph& graph, Plan plan, const std::vector<std::int64_t>& weights,

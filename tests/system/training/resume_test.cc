@@ -2,7 +2,11 @@
 // Six steps equal three, a checkpoint, and three more: under the same plan to the last bit, under
 // any other plan of the model to rounding.
 #include "frontend/onnx/import_onnx.h"
+#include "ir/plan/body/body.h"
+#include "ir/plan/groups.h"
+#include "runtime/job/renumbered_groups.h"
 #include "runtime/job/state_moves.h"
+#include "runtime/support/state_part.h"
 #include "tests/support/shard_plan.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
@@ -21,6 +25,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -71,6 +76,8 @@ struct Case {
   /// The weights by which ranks divide state (tests/support/shard_plan.h); empty: they do not.
   std::vector<std::int64_t> weights_before = {}, weights_after = {};
   StateLevel level = StateLevel::kOptimizer;  ///< what they divide
+  /// By stage: the parts of members of teams; empty: replicas are single ranks.
+  Shares parts_before = {}, parts_after = {};
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // NOLINT: GoogleTest names it
@@ -106,7 +113,7 @@ class Resume : public ::testing::Test {
   Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
                std::int64_t micro_batches, std::int64_t batch = kBatch,
                const std::vector<std::int64_t>& weights = {},
-               StateLevel level = StateLevel::kOptimizer) {
+               StateLevel level = StateLevel::kOptimizer, const Shares& parts = {}) {
     Training training = testing::training_of(batch);
     training.loss = loss_;
     if (optimizer == "adam") {
@@ -116,16 +123,18 @@ class Resume : public ::testing::Test {
     } else if (optimizer == "sgd") {
       training.optimizer.momentum = 0;
     }
+    if (!parts.empty()) {
+      std::vector<testing::TeamsShape> stages;
+      for (const auto& stage : shares) stages.push_back({stage, parts[stages.size()]});
+      return testing::plan_with_teams(graph, training, stages, micro_batches);
+    }
     Plan plan = testing::plan_with(graph, training, shares, micro_batches);
     return weights.empty() ? plan : testing::divided(graph, std::move(plan), weights, level);
   }
 
   Status run_rank(const Graph& graph, const std::string& model, Job& job, int rank,
                   Transport& transport) {
-    TorchOptions options;
-    options.seed = 11;
-    options.threads = 1;
-    const auto executor = make_torch_executor(graph, std::move(options));
+    const auto executor = executor_of(graph);
     ReplayOptions replay;
     replay.limit = kLimit;
     replay.first_step = job.first_step;
@@ -152,30 +161,67 @@ class Resume : public ::testing::Test {
       AGPCS_RETURN_IF_ERROR(
           saver->save(*executor, transport, job.plan, job.first_step + job.steps));
     }
+    return note_learned(graph, job, rank, *executor);
+  }
+
+  // Adds what a rank has learned to what the job has.
+  Status note_learned(const Graph& graph, Job& job, int rank, const Executor& executor) {
     const std::lock_guard lock(mutex_);
-    for (const StateItem& item : executor->state()) {
+    const PlanStage& stage =
+        job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))];
+    for (const StateItem& item : executor.state()) {
       const ElementRange has = item.range();
-      std::vector<float> values(static_cast<std::size_t>(has.size()));
-      AGPCS_RETURN_IF_ERROR(executor->read_state(item, has.begin, has.size(), values.data()));
-      const auto& ranks =
-          job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks;
+      std::vector<float> values(static_cast<std::size_t>(item.size()));
+      AGPCS_RETURN_IF_ERROR(executor.read_state(item, has.begin, has.size(), values.data()));
       // Running statistics are each replica's own. Other values are equal where several ranks have
       // them, and a rank may be the only one that has them.
       const bool own = graph.tensor(graph.find_tensor(item.tensor)).kind == TensorKind::kState;
-      if (!own || ranks.front() == rank) {
+      if (!own || replica_of(stage, rank) == 0) {
         std::vector<float>& learned = job.learned[{item.tensor, item.slot}];
         learned.resize(static_cast<std::size_t>(item.elements), std::nanf(""));
-        std::copy(values.begin(), values.end(), learned.begin() + has.begin);
+        unpack(item, has.begin, has.size(), values.data(), learned.data() + has.begin);
       }
-      if (own || has.size() < item.elements) continue;
+      if (own || item.size() < item.elements) continue;
       const auto [at, added] = job.of_stage.emplace(std::pair(item.tensor, item.slot), values);
       EXPECT_EQ(at->second, values) << "rank " << rank << ": " << item.tensor << " " << item.slot;
     }
     return {};
   }
 
+  // Trains by `before` and goes on by the job's plan, as a job does that moves to another plan.
+  Status move_rank(const Graph& graph, const Plan& before, Job& job, int rank,
+                   Transport& transport) {
+    RenumberedGroups old_groups(transport, 0), new_groups(transport, group_count(before));
+    ReplayOptions replay;
+    replay.limit = kLimit;
+    const auto from = executor_of(graph), to = executor_of(graph);
+    AGPCS_TRY(const auto old, Replayer::create(before, rank, old_groups, *from, replay));
+    for (int i = 0; i < 3; ++i) AGPCS_RETURN_IF_ERROR(old->run_step().status());
+    replay.first_step = 3;
+    AGPCS_TRY(const auto next, Replayer::create(job.plan, rank, new_groups, *to, replay));
+    AGPCS_TRY(const StateOwners had, share_state_owners(from->state(), new_groups, kLimit));
+    AGPCS_TRY(const StateOwners needed, share_state_owners(to->state(), new_groups, kLimit));
+    AGPCS_TRY(const std::vector<StateMove> moves, plan_state_moves(had, needed));
+    AGPCS_RETURN_IF_ERROR(move_state(moves, *from, *to, new_groups, kLimit));
+    for (int i = 0; i < 3; ++i) AGPCS_RETURN_IF_ERROR(next->run_step().status());
+    return note_learned(graph, job, rank, *to);
+  }
+
+  static std::unique_ptr<TorchExecutor> executor_of(const Graph& graph) {
+    TorchOptions options;
+    options.seed = 11;
+    options.threads = 1;
+    return make_torch_executor(graph, std::move(options));
+  }
+
   // A thread a rank.
   void try_run(const Graph& graph, const std::string& model, Job& job) {
+    run_threads(job, [&](int rank, Transport& transport) {
+      return run_rank(graph, model, job, rank, transport);
+    });
+  }
+
+  static void run_threads(Job& job, const std::function<Status(int, Transport&)>& run) {
     const int ranks = job.plan.rank_count();
     LoopbackHub hub(ranks);
     job.said.resize(static_cast<std::size_t>(ranks));
@@ -184,7 +230,7 @@ class Resume : public ::testing::Test {
       threads.emplace_back([&, rank] {
         const auto transport = hub.join(rank);
         Status& said = job.said[static_cast<std::size_t>(rank)];
-        said = run_rank(graph, model, job, rank, *transport);
+        said = run(rank, *transport);
         if (!said.ok()) transport->abort(said);
       });
     }
@@ -232,7 +278,7 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   const Graph graph = graph_of(c.model);
   const std::string checkpoints = folder_ / "checkpoints";
   Job whole{plan_of(graph, c.optimizer, c.before, c.micro_batches_before, kBatch, c.weights_before,
-                    c.level),
+                    c.level, c.parts_before),
             0,
             6,
             "",
@@ -242,21 +288,21 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
             {},
             {}};
   Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}, {}};
-  Job second{
-      plan_of(graph, c.optimizer, c.after, c.micro_batches_after, kBatch, c.weights_after, c.level),
-      3,
-      3,
-      checkpoints,
-      "",
-      {},
-      {},
-      {},
-      {}};
+  Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after, kBatch, c.weights_after,
+                     c.level, c.parts_after),
+             3,
+             3,
+             checkpoints,
+             "",
+             {},
+             {},
+             {},
+             {}};
   run(graph, c.model, whole);
   run(graph, c.model, first);
   run(graph, c.model, second);
   const bool exact = c.before == c.after && c.micro_batches_before == c.micro_batches_after &&
-                     c.weights_before == c.weights_after;
+                     c.weights_before == c.weights_after && c.parts_before == c.parts_after;
   for (std::size_t i = 0; i < 3; ++i) {
     const double want = whole.losses[3 + i];
     EXPECT_NEAR(second.losses[i], want, exact ? 0 : 1e-5 * std::fabs(want)) << "step " << 3 + i;
@@ -299,6 +345,21 @@ std::vector<Case> cases() {
                      std::move(before), std::move(after), 2, 2, std::move(weights),
                      std::move(weights_after), level});
     };
+    const auto teams = [&](const char* model, const char* how, Shares before, Shares parts,
+                           Shares after, Shares parts_after) {
+      all.push_back({fmt::format("{}_{}_{}", model, optimizer, how), model, optimizer,
+                     std::move(before), std::move(after)});
+      all.back().parts_before = std::move(parts);
+      all.back().parts_after = std::move(parts_after);
+    };
+    teams("bn", "team_same_plan", {{4}}, {{2, 3}}, {{4}}, {{2, 3}});
+    teams("conv", "teams_same_plan", {{3, 1}}, {{5, 3}}, {{3, 1}}, {{5, 3}});
+    teams("conv", "teams_to_whole", {{3, 1}, {4}}, {{1, 1}, {3, 1, 2}}, {{4}}, {});
+    teams("bert", "teams_to_whole", {{4}, {4}}, {{5, 3}, {}}, {{1, 3}, {4}}, {});
+    teams("bert", "whole_to_teams", {{4}, {4}}, {}, {{3, 1}}, {{2, 1, 1}});
+    teams("bert", "teams_to_others", {{4}, {3, 1}}, {{1, 1}, {1, 3}}, {{4}, {4}},
+          {{2, 1, 1}, {1, 1}});
+    teams("tied", "team_to_whole", {{4}}, {{1, 1}}, {{4}, {4}}, {});
     divided("divided_same_plan", {{2, 1, 1}}, {5, 3, 4}, {{2, 1, 1}}, {5, 3, 4});
     divided("divided_to_whole", {{2, 1, 1}}, {5, 3, 4}, {{3, 1}, {4}}, {});
     divided("whole_to_divided", {{4}, {4}}, {}, {{3, 1}, {2, 2}}, {0, 5, 3});
@@ -314,6 +375,29 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Plans, ResumeUnder, ::testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
+
+// The two plans have as many ranks: a job keeps its own.
+TEST_F(Resume, AJobMovesFromTeamsToOthersAndBack) {
+  const Graph graph = graph_of("bert");
+  const auto plan = [&](const Shares& shares, const Shares& parts) {
+    return plan_of(graph, "adam", shares, 2, kBatch, {}, StateLevel::kOptimizer, parts);
+  };
+  const std::vector<Plan> plans = {
+      plan({{4}, {2, 2}}, {{5, 3, 4}, {}}), plan({{4}, {4}}, {{1, 1}, {2, 1, 1}}),
+      plan({{1, 1, 1, 1}, {4}}, {}), plan({{4}, {4}}, {{1, 1, 1}, {3, 1}}),
+      plan({{4}, {2, 2}}, {{5, 3, 4}, {}})};
+  Job whole{plan_of(graph, "adam", {{4}}, 2), 0, 6, "", "", {}, {}, {}, {}};
+  run(graph, "bert", whole);
+  for (std::size_t i = 0; i + 1 < plans.size(); ++i) {
+    SCOPED_TRACE(i);
+    Job job{plans[i + 1], 3, 3, "", "", {}, {}, {}, {}};
+    run_threads(job, [&](int rank, Transport& transport) {
+      return move_rank(graph, plans[i], job, rank, transport);
+    });
+    for (const Status& said : job.said) ASSERT_TRUE(said.ok()) << said.message();
+    expect_same(job.learned, whole.learned, false);
+  }
+}
 
 TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
   for (const char* model : {"conv", "bert", "bn", "tied"}) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ir/base/check.h"
-#include "runtime/torch/executor.h"
+#include "runtime/torch/team/link.h"
 
 #include <agpcs/loopback.h>
 #include <agpcs/status.h>
@@ -26,9 +26,9 @@ inline TeamSeat take_seat(const TeamBody* body, Transport& transport) {
   seat.member = static_cast<std::size_t>(transport.rank());
   seat.ranks.resize(static_cast<std::size_t>(transport.size()));
   std::iota(seat.ranks.begin(), seat.ranks.end(), 0);
-  seat.transport = &transport;
+  seat.over.transport = &transport;
   const Status opened =
-      transport.open_group(seat.group, seat.ranks, std::vector<int>(seat.ranks.size(), 0));
+      transport.open_group(seat.over.group, seat.ranks, std::vector<int>(seat.ranks.size(), 0));
   AGPCS_CHECK(opened.ok(), "{}", opened.message());
   return seat;
 }

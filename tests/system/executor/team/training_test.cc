@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A team that trains has what one rank alone would have: the loss of every step, and at the end
 // every weight. And what that takes of each member's memory.
+#include "ir/strategy/plan_body.h"
+#include "runtime/torch/data/data.h"
+#include "runtime/torch/executor.h"
 #include "runtime/torch/team/link.h"
 #include "tests/runtime/world.h"
 #include "tests/support/team_models.h"
@@ -58,16 +61,32 @@ struct Trained {
 /// Adds a number up over the ranks.
 using AddUp = std::function<double(double)>;
 
+/// Returns the plan with a team in place of its rank.
+Plan of_team(const TeamCase& one, Plan plan, const TeamBody& body) {
+  PlanStage& stage = plan.stages[0];
+  stage.body = 0;
+  stage.further_ranks.resize(1);
+  stage.further_devices.resize(1);
+  for (int member = 1; member < static_cast<int>(body.members()); ++member) {
+    stage.further_ranks[0].push_back(member);
+    stage.further_devices[0].push_back(fmt::format("a/{}", member));
+  }
+  plan.bodies = {plan_body(one.graph, body, plan.training.precision, "t0")};
+  return plan;
+}
+
 /// Trains as the replayer does; the optimizer's norm is of what `add_up` gives.
 class TeamTrainer {
  public:
-  TeamTrainer(const TeamCase& one, const Plan& plan, TeamSeat seat, AddUp add_up)
-      : plan_(plan), add_up_(std::move(add_up)) {
+  /// `seat` has no body: the rank is alone.
+  TeamTrainer(const TeamCase& one, const Plan& plan, const TeamSeat& seat, AddUp add_up)
+      : plan_(seat.body == nullptr ? plan : of_team(one, plan, *seat.body)),
+        add_up_(std::move(add_up)) {
     TorchOptions options;
     options.seed = 3;
-    options.team = std::move(seat);
     executor_ = make_torch_executor(one.graph, std::move(options));
-    check(executor_->prepare(plan_, 0));
+    check(executor_->prepare(plan_, static_cast<int>(seat.member)));
+    if (seat.body != nullptr) check(executor_->exchange_with(seat.over));
   }
 
   double step(std::int64_t number) {
@@ -239,31 +258,31 @@ TEST(TeamTraining, OverTcpEqualsTrainingAlone) {
   EXPECT_EQ(difference(one, body, members, train_alone(one, plan)), "");
 }
 
-std::string refusal_of(const TeamCase& one, const Plan& plan, const TeamSeat& seat) {
-  TorchOptions options;
-  options.team = seat;
-  return make_torch_executor(one.graph, std::move(options))->prepare(plan, 0).message();
+std::string refusal_of(const TeamCase& one, const Plan& plan) {
+  return make_torch_executor(one.graph, {})->prepare(plan, 0).message();
 }
 
 TEST(TeamTraining, RefusesWhatItCannotDo) {
   const TeamCase one = testing::whole_models()[0];
   const TeamBody body = chosen_body(one, {1, 1});
   const Plan plan = plan_of(one, optimizer_of_teams(OptimizerKind::kSgd));
-  const MemberThreads threads(2, &body);
-  EXPECT_EQ(refusal_of(one, plan_of(one, plan.training.optimizer, " recompute"), threads.seat(0)),
-            "stage s0: a team does not recompute");
-  TeamSeat third = threads.seat(0);
-  third.member = 2;
-  EXPECT_EQ(refusal_of(one, plan, third),
-            "member 2 of a team of 2 ranks, whose body has 2 members");
-  const TeamCase stage = testing::middle_stage();
-  const TeamBody other = chosen_body(stage, {1, 1});
-  TeamSeat seat = threads.seat(0);
-  seat.body = &other;
-  EXPECT_EQ(
-      refusal_of(one, plan, seat),
-      fmt::format("the team's body has {} operators, and not those of the stage, which has {}",
-                  stage.ops.size(), one.ops.size()));
+  const Plan recomputed = plan_of(one, plan.training.optimizer, " recompute");
+  EXPECT_EQ(refusal_of(one, of_team(one, recomputed, body)), "stage s0: a team does not recompute");
+  Plan third = of_team(one, plan, body);
+  third.stages[0].further_ranks[0].push_back(2);
+  EXPECT_EQ(refusal_of(one, third), "member 0 of a team of 3 ranks, whose body has 2 members");
+  const auto alone = make_torch_executor(one.graph, {});
+  check(alone->prepare(plan, 0));
+  EXPECT_EQ(alone->exchange_with({}).message(),
+            "the plan has teams, and the executor does not divide operators among ranks\n"
+            "  hint: a plan whose replicas are single devices");
+  TorchOptions evaluating;
+  evaluating.evaluation = make_synthetic_data(one.graph, 1);
+  EXPECT_EQ(make_torch_executor(one.graph, std::move(evaluating))
+                ->prepare(of_team(one, plan, body), 0)
+                .message(),
+            "stage s0: a team does not evaluate\n"
+            "  hint: train without --validate, and validate what is saved by a plan without teams");
 }
 
 /// Returns the most bytes that live in the second step.

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/groups.h"
+
+#include "ir/plan/body/body.h"
+#include "ir/plan/lookup.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+
+namespace agpcs {
+namespace {
+
+/// Returns how many groups a stage has that only stages with teams have: its teams, and the members
+/// of each further number.
+int groups_for_teams(const PlanStage& stage) {
+  if (!stage.has_teams()) return 0;
+  return static_cast<int>(stage.ranks.size() + stage.further_ranks.front().size());
+}
+
+/// Returns the number of the first of them, or what it would be.
+int first_for_teams(const Plan& plan, int stage) {
+  std::set<std::vector<int>> sharing;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_shared()) sharing.insert(stages_of(bucket));
+  }
+  int number = world_group(plan) + 1 + static_cast<int>(sharing.size());
+  for (int s = 0; s < stage; ++s) {
+    number += groups_for_teams(plan.stages[static_cast<std::size_t>(s)]);
+  }
+  return number;
+}
+
+}  // namespace
+
+int group_count(const Plan& plan) {
+  return first_for_teams(plan, static_cast<int>(plan.stages.size()));
+}
+
+std::optional<PlanGroup> team_of(const Plan& plan, int rank) {
+  const int s = plan.stage_of_rank(rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(s)];
+  if (!stage.has_teams()) return {};
+  const int replica = replica_of(stage, rank);
+  PlanGroup team{first_for_teams(plan, s) + replica,
+                 stage.members(static_cast<std::size_t>(replica))};
+  std::sort(team.ranks.begin(), team.ranks.end());
+  return team;
+}
+
+PlanGroup replicas_of(const Plan& plan, int rank) {
+  const int s = plan.stage_of_rank(rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(s)];
+  const std::size_t member = member_of(stage, rank);
+  if (member == 0) return {s, stage.ranks};
+  PlanGroup group;
+  group.number = first_for_teams(plan, s) + static_cast<int>(stage.ranks.size() + member) - 1;
+  for (const std::vector<int>& further : stage.further_ranks) {
+    group.ranks.push_back(further[member - 1]);
+  }
+  std::sort(group.ranks.begin(), group.ranks.end());
+  return group;
+}
+
+PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank) {
+  if (!bucket.is_shared()) return replicas_of(plan, rank);
+  return {group_of(plan, bucket), ranks_of(plan, bucket)};
+}
+
+std::vector<PlanGroup> groups_of(const Plan& plan, int rank) {
+  const int stage = plan.stage_of_rank(rank);
+  std::vector<PlanGroup> groups = {replicas_of(plan, rank)};
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.is_of(stage)) groups.push_back(summing_group(plan, bucket, rank));
+  }
+  if (std::optional<PlanGroup> team = team_of(plan, rank)) groups.push_back(*std::move(team));
+  const auto number = [](const PlanGroup& a, const PlanGroup& b) { return a.number < b.number; };
+  const auto same = [](const PlanGroup& a, const PlanGroup& b) { return a.number == b.number; };
+  std::sort(groups.begin(), groups.end(), number);
+  groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
+  return groups;
+}
+
+PlanBucket held_by(const Plan& plan, const PlanBucket& bucket, int rank) {
+  const int s = plan.stage_of_rank(rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(s)];
+  if (!stage.has_teams() || !bucket.is_of(s)) return bucket;
+  PlanBucket held = bucket;
+  for (BucketMember& parameter : held.members) {
+    PlanBucket one = bucket;
+    one.members = {parameter};
+    parameter.elements = member_elements(plan, one, s, member_of(stage, rank));
+  }
+  return held;
+}
+
+}  // namespace agpcs

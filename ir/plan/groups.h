@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups: the sets of ranks that the collectives of a plan run over.
+#pragma once
+
+#include <agpcs/plan.h>
+
+#include <optional>
+#include <vector>
+
+namespace agpcs {
+
+/// Ranks with a number that no other group of the plan has. Numbers are, in this order: one for
+/// each stage (its ranks; of teams, the first members), one for all ranks (`world_group`), one for
+/// each set of stages that share buckets, and for each stage with teams one for each team, then one
+/// for the members of each further number.
+struct PlanGroup {
+  int number = 0;
+  std::vector<int> ranks;  ///< ascending
+};
+
+/// Returns the number of groups of a plan.
+int group_count(const Plan& plan);
+/// Returns the groups of `rank` but that of all ranks, by number. All ranks open theirs in this
+/// order.
+std::vector<PlanGroup> groups_of(const Plan& plan, int rank);
+/// Returns the group of the team that `rank` is a member of; nullopt: it computes alone.
+std::optional<PlanGroup> team_of(const Plan& plan, int rank);
+/// Returns the group of the ranks that hold what `rank` holds of its stage: all of the stage, or
+/// where replicas are teams the members of the same number.
+PlanGroup replicas_of(const Plan& plan, int rank);
+/// Returns the group with which `rank`, which holds `bucket`, sums it: the ranks of all its stages,
+/// or where replicas are teams the members of the same number.
+PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank);
+
+/// Returns the bucket with the elements that `rank` holds of its parameters: a member of a team has
+/// parts of some.
+PlanBucket held_by(const Plan& plan, const PlanBucket& bucket, int rank);
+
+}  // namespace agpcs

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans whose replicas are teams, over every transport: each member gets its messages, sums its
+// parts with the members of its number, and meets the others in every pass.
+#include "ir/plan/groups.h"
+#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/plans.h"
+#include "tests/runtime/world.h"
+
+#include <agpcs/replayer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+class TeamsOver : public ::testing::TestWithParam<WorldKind> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
+  }
+
+  /// Replays three steps, with an evaluation before the last, and compares what every rank holds,
+  /// and its losses, with one process.
+  void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
+    const Plan plan = make_plan(spec);
+    const FakeOutcome expected = fake_reference(plan, 3, batches);
+    GetParam().run(plan.rank_count(), [&](Transport& transport) {
+      FakeExecutor executor;
+      executor.batches = batches;
+      ReplayOptions options{std::chrono::seconds(60)};
+      options.batches = batches;
+      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
+      ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+      for (int step = 0; step < 3; ++step) {
+        if (step == 2) {
+          const auto evaluated = (*replayer)->evaluate();
+          ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+          EXPECT_EQ(evaluated->loss, fake_reference(plan, 1, 2).loss);
+        }
+        const auto report = (*replayer)->run_step();
+        ASSERT_TRUE(report.ok()) << report.status().message();
+        if (step < 2) continue;
+        EXPECT_EQ(report->loss, expected.loss);
+      }
+      expect_parameters(plan, executor, expected);
+    });
+  }
+
+  static void expect_parameters(const Plan& plan, const FakeExecutor& executor,
+                                const FakeOutcome& expected) {
+    for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+      const std::vector<double>& held = executor.parameters()[b];
+      for (std::size_t i = 0; i < held.size(); ++i) {
+        EXPECT_EQ(held[i], expected.parameters[b][executor.first_elements()[b] + i])
+            << "bucket " << b << ", element " << i;
+      }
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TeamsOver,
+                         ::testing::Values(loopback_world(), tcp_world(), gloo_world()),
+                         [](const auto& world) { return world.param.name; });
+
+TEST_P(TeamsOver, OneTeam) {
+  expect_equal_to_one_process(
+      {.shares = {{4}}, .cuts = {}, .micro_batches = 3, .pieces = {{3, 1}}});
+}
+
+TEST_P(TeamsOver, TeamsWithUnequalShares) {
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+    expect_equal_to_one_process({.shares = {{3, 1, 2}},
+                                 .cuts = {},
+                                 .micro_batches = 2,
+                                 .algorithm = algorithm,
+                                 .elements = {12, 5},
+                                 .pieces = {{3, 1}}});
+  }
+}
+
+// The number of micro-batches in flight decides whether messages are under way while members meet.
+TEST_P(TeamsOver, PipelinesOfTeamsAndSingleRanks) {
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
+    for (const std::vector<int>& in_flight : {std::vector<int>{}, std::vector<int>{1, 1, 1}}) {
+      if (!in_flight.empty() && schedule == Schedule::kGPipe) continue;
+      TestPlan spec{.shares = {{2, 2}, {4}, {1, 3}, {0}},
+                    .cuts = {{0, 1, {"a", "A"}}, {0, 2, {"d"}}, {1, 2, {"b", "!c", "B"}}},
+                    .micro_batches = 5,
+                    .schedule = schedule,
+                    .elements = {12, 5},
+                    .smaller = 2,
+                    .in_flight = in_flight};
+      if (!in_flight.empty()) spec.in_flight.push_back(1);
+      for (const auto& pieces : std::vector<std::vector<std::vector<std::int64_t>>>{
+               {{5, 1}, {}, {1, 2, 3}}, {{}, {1, 2, 3}, {1, 1}}, {{1, 2, 3}, {1, 1}, {}}}) {
+        spec.pieces = pieces;
+        expect_equal_to_one_process(spec);
+      }
+    }
+  }
+}
+
+TEST_P(TeamsOver, StepsOfSeveralBatches) {
+  expect_equal_to_one_process({.shares = {{3, 1}, {4}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 2,
+                               .pieces = {{3, 1}, {1, 1}}},
+                              3);
+}
+
+// Members have summed what they divide, and each copy counts once.
+TEST_P(TeamsOver, ClipByTheNormOfAllGradients) {
+  expect_equal_to_one_process({.shares = {{3, 1}, {4}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 2,
+                               .elements = {8, 5},
+                               .max_norm = 1000,
+                               .pieces = {{3, 1}, {1, 1}}});
+}
+
+TEST(PlanGroups, AreThoseOfStagesOfTeamsAndOfMembersLikeOneAnother) {
+  const Plan plan = make_plan({.shares = {{2, 2}, {4}, {1, 3}},
+                               .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                               .elements = {12, 5},
+                               .pieces = {{1, 1}, {}, {1, 2, 3}}});
+  // Ranks 0-3 are two teams of two, 4 is alone, 5-10 are two teams of three.
+  const auto text = [&](int rank) {
+    std::string all;
+    for (const PlanGroup& group : groups_of(plan, rank)) {
+      all += std::to_string(group.number) + ":";
+      for (const int member : group.ranks) all += " " + std::to_string(member);
+      all += "\n";
+    }
+    return all;
+  };
+  EXPECT_EQ(text(1), "0: 1 3\n4: 0 1\n");
+  EXPECT_EQ(text(2), "5: 2 3\n6: 0 2\n");
+  EXPECT_EQ(text(4), "1: 4\n");
+  EXPECT_EQ(text(7), "2: 7 10\n7: 5 6 7\n");
+  EXPECT_EQ(text(9), "8: 8 9 10\n10: 6 9\n");
+  EXPECT_EQ(group_count(plan), 11);
+  EXPECT_FALSE(team_of(plan, 4));
+  EXPECT_EQ(held_by(plan, plan.buckets[4], 7).elements(), 2);
+  EXPECT_EQ(held_by(plan, plan.buckets[5], 7).elements(), 5);
+}
+
+TEST(TeamReplayer, AnExecutorThatKnowsNoTeamsIsRefused) {
+  class Alone final : public FakeExecutor {
+   public:
+    Status exchange_with(const TeamExchanges& over) override {
+      return Executor::exchange_with(over);
+    }
+  };
+  const Plan plan =
+      make_plan({.shares = {{4}}, .cuts = {}, .micro_batches = 2, .pieces = {{3, 1}}});
+  loopback_world().run(2, [&](Transport& transport) {
+    Alone executor;
+    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, {});
+    EXPECT_THAT(replayer.status().message(),
+                ::testing::HasSubstr("the plan has teams, and the executor does not divide "
+                                     "operators among ranks\n  hint: a plan whose replicas are "
+                                     "single devices"));
+  });
+}
+
+}  // namespace
+}  // namespace agpcs
