@@ -246,6 +246,7 @@ class TrafficCounter {
   void add_team(const PlanStage& stage, std::size_t replica) {
     const std::vector<int> ranks = team_of(plan_, stage.ranks[replica])->ranks;
     const PlanBody& body = plan_.bodies[static_cast<std::size_t>(stage.body)];
+    add_ring(ranks, 0, 0);
     for (std::int64_t mb = 0; mb < plan_.micro_batches; ++mb) {
       const std::int64_t samples = stage.samples_of(replica, plan_.is_smaller(mb));
       for (const BodyStep& step : body.forward) add_exchange(body, step, true, samples, ranks);

@@ -42,8 +42,9 @@ Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Execu
   for (const StateItem& item : executor.state()) {
     const auto found = parameters.find(item.tensor);
     if (found == parameters.end() || (item.slot != kValueSlot && !found->second)) continue;
-    for (std::int64_t first = 0; first < item.elements; first += kChunk) {
-      const std::int64_t count = std::min(kChunk, item.elements - first);
+    const ElementRange has = item.range();
+    for (std::int64_t first = has.begin; first < has.end; first += kChunk) {
+      const std::int64_t count = std::min(kChunk, has.end - first);
       AGPCS_RETURN_IF_ERROR(executor.read_state(item, first, count, values.data()));
       const auto read = static_cast<std::size_t>(item.count_of(first, count));
       sum = checksum(values.data(), read * sizeof(float), sum);

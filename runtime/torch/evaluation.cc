@@ -132,6 +132,30 @@ Result<const StageCode*> StageEvaluation::code(std::int64_t samples) {
   return &codes_.emplace(samples, std::move(made)).first->second;
 }
 
+Status StageEvaluation::pass(const Rows& rows, int micro_batch,
+                             std::unordered_map<TensorId, at::Tensor> values, const StageCode& code,
+                             CutBuffers& cuts, ParameterUses* uses) {
+  for (TensorId id : code.inputs()) {
+    if (graph_.tensor(id).kind != TensorKind::kInput) continue;
+    AGPCS_TRY(const at::Tensor value, load(id, rows));
+    values[id] = value.to(device_, computed_type(graph_.tensor(id).type));
+  }
+  cuts.put_received(micro_batch, values);
+  for (TensorId id : cuts.incoming()) {
+    if (!depends_on_batch(graph_.tensor(id).shape)) continue;
+    values[id] = values[id].narrow(0, 0, rows.computed);
+  }
+  AGPCS_TRY(const StageCode* own, this->code(rows.computed));
+  StageCode::Run run;
+  run.labels = &labels_;
+  run.evaluates = true;
+  run.uses = uses;
+  (own == nullptr ? code : *own).run(values, run);
+  add(values, rows);
+  cuts.keep_sent(micro_batch, values);
+  return {};
+}
+
 void StageEvaluation::add(const std::unordered_map<TensorId, at::Tensor>& values,
                           const Rows& rows) {
   if (!has_loss_) return;

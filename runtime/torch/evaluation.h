@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "runtime/torch/cuts.h"
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/stage.h"
@@ -22,6 +23,8 @@
 #include <vector>
 
 namespace agpcs {
+
+class ParameterUses;
 
 class StageEvaluation {
  public:
@@ -46,13 +49,10 @@ class StageEvaluation {
   /// Returns which samples to compute of `samples` samples from `offset` on in the batch.
   Rows rows(std::int64_t offset, std::int64_t samples) const;
 
-  /// Loads graph input `id` of `rows`, in host memory.
-  Result<at::Tensor> load(TensorId id, const Rows& rows) const;
-  /// Returns the stage's code for so many samples; nullptr: that of training serves.
-  Result<const StageCode*> code(std::int64_t samples);
-  const LabelCounter& labels() const { return labels_; }
-  /// Adds up what a pass has computed of `rows`.
-  void add(const std::unordered_map<TensorId, at::Tensor>& values, const Rows& rows);
+  /// Computes `rows` of a micro-batch, and adds up what comes of it. `values` has the stage's
+  /// weights, `code` is that of training for a whole share.
+  Status pass(const Rows& rows, int micro_batch, std::unordered_map<TensorId, at::Tensor> values,
+              const StageCode& code, CutBuffers& cuts, ParameterUses* uses);
   const Evaluation& sums() const { return sums_; }
 
  private:
@@ -67,6 +67,12 @@ class StageEvaluation {
                   std::int64_t batch, at::Device device)
       : graph_(graph), ops_(ops), data_(data), batch_(batch), device_(device) {}
   Status check(const std::vector<TensorId>& outgoing) const;
+  /// Loads graph input `id` of `rows`, in host memory.
+  Result<at::Tensor> load(TensorId id, const Rows& rows) const;
+  /// Returns the stage's code for so many samples; nullptr: that of training serves.
+  Result<const StageCode*> code(std::int64_t samples);
+  /// Adds up what a pass has computed of `rows`.
+  void add(const std::unordered_map<TensorId, at::Tensor>& values, const Rows& rows);
   void find_scores();
   void count_correct(const std::unordered_map<TensorId, at::Tensor>& values);
 

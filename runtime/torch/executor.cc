@@ -144,6 +144,11 @@ class StageExecutor final : public TorchExecutor {
     }
   }
 
+  // Returns how a pass ended: a failed exchange says more than the exception that it ended with.
+  Status ended(Status pass) const {
+    return pass.ok() || !team_ || team_->failure().ok() ? pass : team_->failure();
+  }
+
   Status prepare_stage(const Plan& plan, int rank);
   Status find_stage(int rank);
   Status prepare_code(const std::vector<OpId>& ops);
@@ -366,27 +371,8 @@ Status StageExecutor::evaluate(int micro_batch) {
     uses_.pass_by();
     return {};
   }
-  Values values = parameters_.values();
-  for (TensorId id : code_.inputs()) {
-    if (graph_.tensor(id).kind != TensorKind::kInput) continue;
-    AGPCS_TRY(const at::Tensor value, evaluation_->load(id, rows));
-    values[id] = value.to(device_, computed_type(graph_.tensor(id).type));
-  }
-  cuts_.put_received(micro_batch, values);
-  for (TensorId id : cuts_.incoming()) {
-    if (!depends_on_batch(graph_.tensor(id).shape)) continue;
-    values[id] = values[id].narrow(0, 0, rows.computed);
-  }
-  AGPCS_TRY(const StageCode* code, evaluation_->code(rows.computed));
-  if (code == nullptr) code = &code_of(micro_batch);
-  StageCode::Run run;
-  run.labels = &evaluation_->labels();
-  run.evaluates = true;
-  run.uses = uses_.empty() ? nullptr : &uses_;
-  code->run(values, run);
-  evaluation_->add(values, rows);
-  cuts_.keep_sent(micro_batch, values);
-  return {};
+  return evaluation_->pass(rows, micro_batch, parameters_.values(), code_of(micro_batch), cuts_,
+                           uses_.empty() ? nullptr : &uses_);
 }
 
 StageCode::Run StageExecutor::run_of(int micro_batch) {
@@ -412,7 +398,7 @@ Values StageExecutor::first_gradients(int micro_batch) const {
 }
 
 Status StageExecutor::forward(int micro_batch) {
-  return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
+  return ended(guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
     if (evaluates_) return evaluate(micro_batch);
     const Timed timed(times_.get(), slot(Opcode::kForward, micro_batch));
     if (clock_) clock_->start();
@@ -429,7 +415,7 @@ Status StageExecutor::forward(int micro_batch) {
     values.clear();
     if (clock_) clock_->stop(Opcode::kForward);
     return {};
-  });
+  }));
 }
 
 void StageExecutor::compute(int micro_batch, Values& values) {
@@ -446,7 +432,7 @@ void StageExecutor::compute(int micro_batch, Values& values) {
 }
 
 Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
-  return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
+  return ended(guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
     const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
     if (clock_) clock_->start();
     const auto pass = static_cast<std::size_t>(micro_batch);
@@ -462,7 +448,7 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
     return {};
-  });
+  }));
 }
 
 /// No gradient is complete before the members have exchanged those of copies.

@@ -416,6 +416,14 @@ std::vector<StateItem> FakeExecutor::state() const {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const PlanBucket& bucket = plan_.buckets[b];
     if (!bucket.is_of(stage_)) continue;
+    if (buckets_[b].size() < as_size(bucket.elements())) {  // a part of its one parameter
+      const std::int64_t all = 2 * bucket.elements();
+      const std::int64_t first = 2 * static_cast<std::int64_t>(first_[b]);
+      const std::int64_t rest = all - first - 2 * owned_[b].size();
+      items.push_back({bucket.members[0].parameter, kValueSlot, all, first, rest});
+      if (remembers) items.push_back({bucket.members[0].parameter, "momentum", all, first, rest});
+      continue;
+    }
     std::int64_t begin = 0;
     for (const BucketMember& member : bucket.members) {
       const std::int64_t end = begin + member.elements;
@@ -437,10 +445,12 @@ std::vector<StateItem> FakeExecutor::state() const {
   return items;
 }
 
-Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t first,
+Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t first_of_whole,
                                            std::int64_t count) const {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const PlanBucket& bucket = plan_.buckets[b];
+    const bool ours = plan_.buckets[b].is_of(stage_);
+    const PlanBucket bucket = ours ? held_by(plan_, plan_.buckets[b], rank_) : plan_.buckets[b];
+    const std::int64_t first = first_of_whole - 2 * static_cast<std::int64_t>(first_[b]);
     std::size_t offset = 0;
     for (const BucketMember& member : bucket.members) {
       const bool is_value = item.slot == kValueSlot;
@@ -461,7 +471,8 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
     }
   }
   return internal_error(fmt::format("rank {} has not elements {} to {} of '{}' of '{}'", rank_,
-                                    first, first + count, item.slot, item.tensor));
+                                    first_of_whole, first_of_whole + count, item.slot,
+                                    item.tensor));
 }
 
 Status FakeExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,

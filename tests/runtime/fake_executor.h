@@ -92,7 +92,8 @@ class FakeExecutor : public Executor {
   std::int64_t first_sample(int micro_batch) const;
   std::int64_t samples(int micro_batch) const;
   /// Where the item's bytes lie; an error when this rank lacks any of these elements.
-  Result<const char*> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
+  Result<const char*> bytes_of(const StateItem& item, std::int64_t first_of_whole,
+                               std::int64_t count) const;
   std::vector<double>& memory(std::map<Key, std::vector<double>>& where, const End& end, int mb,
                               int peer);
   Result<Buffer> rows(std::map<Key, std::vector<double>>& where, int cut, const Transfer& transfer,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/base/check.h"
+#include "ir/base/rng.h"
 #include "tests/support/team_models.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -17,8 +19,7 @@
 
 namespace agpcs::testing {
 
-/// Rewrites the lines of a `TransformerText`, but for its loss. Weights are generators, so that
-/// their values follow from the seed.
+/// Rewrites the lines of a `TransformerText`, but for its loss. Weights have values.
 class TransformerOnnx {
  public:
   explicit TransformerOnnx(const std::string& text) {
@@ -31,8 +32,8 @@ class TransformerOnnx {
 
   std::string text() const {
     return fmt::format(
-        "<ir_version: 10, opset_import: [\"\": 24]>\nm ({}) => ({} logits)\n{{\n{}}}\n",
-        fmt::join(inputs_, ", "), logits_, body_);
+        "<ir_version: 10, opset_import: [\"\": 24]>\nm ({}) => ({} logits)\n<\n{}\n>\n{{\n{}}}\n",
+        fmt::join(inputs_, ", "), logits_, fmt::join(weights_, ",\n"), body_);
   }
 
  private:
@@ -50,16 +51,26 @@ class TransformerOnnx {
     if (kind == "input") {
       if (name != "labels") inputs_.push_back(type_of(type) + " " + name);
     } else if (kind == "parameter") {
-      const std::string dims = type.substr(5, type.size() - 6);
-      const auto rank = 1 + std::count(dims.begin(), dims.end(), ',');
-      write("  {0}_dims = Constant <value = int64[{1}] {{{2}}}> ()\n", name, rank, dims);
-      write("  {0} = ConstantOfShape ({0}_dims)\n", name);
+      add_weight(name, type_of(type));
     } else if (kind == "constant") {
       write("  {} = Constant <value = {} {{{}}}> ()\n", name, type,
             values.substr(1, values.size() - 2));
     } else if (kind.back() == ':') {
       add_operator(line.substr(line.find(' ') + 1));
     }
+  }
+
+  /// Adds a weight of small values, or about 1 if it scales what is normalized ("h0_g_ln1").
+  void add_weight(const std::string& name, const std::string& type) {
+    std::istringstream dims(type.substr(type.find('[') + 1));
+    std::int64_t elements = 1;
+    for (std::string dim; std::getline(dims, dim, ',');) elements *= std::stoll(dim);
+    const double middle = name.find("g_") == name.npos ? 0 : 1;
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < elements; ++i) {
+      values.push_back(static_cast<float>(middle + 0.3 * (rng_.uniform() - 0.5)));
+    }
+    weights_.push_back(fmt::format("  {} {} = {{{}}}", type, name, fmt::join(values, ",")));
   }
 
   /// "q, k = Split-18(x, sizes) axis=-1 -> types"
@@ -82,7 +93,8 @@ class TransformerOnnx {
     fmt::format_to(std::back_inserter(body_), format, std::forward<Args>(args)...);
   }
 
-  std::vector<std::string> inputs_;
+  std::vector<std::string> inputs_, weights_;
+  Rng rng_{3};
   std::string body_, logits_;
 };
 

@@ -97,6 +97,7 @@ void TeamLink::fail(const Status& why) {
   seat_.over.transport->abort(why);
   // Afterwards it touches no buffer any more.
   (void)seat_.over.transport->wait(Stream::kCollective, 0, seat_.over.limit);
+  failure_ = why;
   throw KernelError(why.message());
 }
 

@@ -54,6 +54,8 @@ class TeamLink {
 
   /// Waits until all is done that was begun.
   void settle();
+  /// Returns why an exchange failed, with the code that a KernelError lacks.
+  const Status& failure() const { return failure_; }
 
  private:
   using Parts = std::vector<std::int64_t>;
@@ -77,6 +79,7 @@ class TeamLink {
   [[noreturn]] void fail(const Status& why);
 
   const TeamSeat& seat_;
+  Status failure_;
   std::vector<std::size_t> by_rank_;  // the members in the order of their ranks
   std::deque<Parts> parts_;           // of collectives that may be under way
   Ticket begun_ = 0;                  // the last collective that was waited for on the device

@@ -34,6 +34,8 @@ class TeamStage final : public HeldParts {
                                                  const std::vector<OpId>& ops, at::Device device);
   /// See `Executor::exchange_with`.
   void exchange_with(const TeamExchanges& over) { seat_.over = over; }
+  /// Returns why an exchange of a pass failed.
+  const Status& failure() const { return context_.link.failure(); }
   /// Prepares passes of so many samples. Errors: those of `TeamCode::compile`.
   Status prepare(std::int64_t samples);
 

@@ -66,6 +66,36 @@ TEST(LinkTraffic, OfAWireTypeIsWhatTravels) {
   EXPECT_NEAR(bytes, 3 * 2 * 2 / 3.0 * (4 + 3) * 2, 1e-6);
 }
 
+TEST(LinkTraffic, OfTeamsIsWhatMembersExchangeAndSumWithThoseOfTheirNumber) {
+  Plan plan = make_plan({.shares = {{3, 1}},
+                         .cuts = {},
+                         .micro_batches = 5,
+                         .elements = {12, 5},
+                         .pieces = {{3, 1}}});
+  BodyTensor h;  // 16 fp32 elements a sample: gathered forward, and divided backward
+  h.name = "h";
+  h.shape = {{0, 1}, {16, 0}};
+  h.forms.resize(2);
+  h.forms[0].lying = Lying::kPart;
+  h.forms[0].division = 0;
+  h.forms[1].lying = Lying::kCopySummed;
+  h.forms[1].from = 0;
+  BodyStep exchange;
+  exchange.tensor = 2;
+  exchange.form = 1;
+  plan.bodies[0].tensors.push_back(h);
+  plan.bodies[0].forward.push_back(exchange);
+  plan.bodies[0].backward.push_back(exchange);
+  // The first team has ranks 1 and 0, and three samples; the second ranks 3 and 2, and one.
+  std::string text;
+  for (const auto& [from, to, bytes, messages] : link_traffic(plan)) {
+    text += fmt::format("{}>{}: {} in {}\n", from, to, bytes, messages);
+  }
+  EXPECT_EQ(text,
+            "0>1: 960 in 10\n0>2: 64 in 4\n1>0: 960 in 10\n1>3: 112 in 4\n"
+            "2>0: 64 in 4\n2>3: 320 in 10\n3>1: 112 in 4\n3>2: 320 in 10\n");
+}
+
 TEST(LinkTraffic, OfIdleRanksIsTheRingOfTheReport) {
   EXPECT_EQ(pairs_text(make_plan({{{4, 4}, {0}}, {}})), "0>1 1>0 1>2 2>0 ");
 }

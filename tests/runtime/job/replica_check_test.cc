@@ -61,6 +61,16 @@ TEST(CheckReplicas, ReplicasThatDivideStateShareTheParametersAlone) {
   for (const Status& status : said(spec, 4)) EXPECT_TRUE(status.ok()) << status.message();
 }
 
+TEST(CheckReplicas, OfTeamsAreMembersOfOneNumber) {
+  TestPlan spec{{{3, 1}, {4}}, {{0, 1, {"a"}}}, 2};
+  spec.pieces = {{3, 1}, {1, 1}};
+  for (const Status& status : said(spec, -1)) EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(said(spec, 2)[2].message(),
+              testing::HasSubstr("rank 2 (host1/0): before step 2 the parameters differ from those "
+                                 "of rank 0"));
+  for (const Status& status : said(spec, 5)) EXPECT_TRUE(status.ok()) << status.message();
+}
+
 TEST(CheckReplicas, AStageWithoutReplicasHasNothingToCompare) {
   for (const Status& status : said({{{2}, {2}}, {{0, 1, {"a"}}}, 2}, 1)) EXPECT_TRUE(status.ok());
 }

@@ -161,8 +161,9 @@ Graph training_graph(const std::string& path) {
   return training_graph(path, loss);
 }
 
-Graph training_graph(const std::string& path, Loss& loss) {
+Graph training_graph(const std::string& path, Loss& loss, const std::vector<std::string>& freeze) {
   ImportOptions options;
+  options.freeze = freeze;
   options.read_weights = true;
   Graph graph = take(import_onnx(path, options)).graph;
   return take(derive_backward(take(attach_loss(std::move(graph), loss))));

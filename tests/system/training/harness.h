@@ -27,7 +27,8 @@ struct Trained {
 /// The model at `path` with its weights, as a training graph (softmax cross entropy).
 Graph training_graph(const std::string& path);
 /// The same with another loss, which then says what it was attached to.
-Graph training_graph(const std::string& path, Loss& loss);
+Graph training_graph(const std::string& path, Loss& loss,
+                     const std::vector<std::string>& freeze = {});
 /// Sets every Dropout's ratio.
 void set_dropout(Graph& graph, double ratio);
 

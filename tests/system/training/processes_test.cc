@@ -54,6 +54,18 @@ TEST_P(Processes, OverGlooTrainLikeOneAlone) {
   }
 }
 
+// The first rank of a stage gets what others have of its parameters.
+TEST_P(Processes, SaveParametersThatRanksDivide) {
+  const Graph graph = testing::training_graph(model());
+  const Plan whole = testing::plan_with(graph, testing::training_of(kBatch), {{3, 1}, {4}}, 2);
+  const auto run = [&](const Plan& plan) {
+    return testing::train_by_processes(plan, model(), 3, folder_, "--transport loopback");
+  };
+  const Trained want = run(whole);
+  const Plan divided = testing::divided(graph, whole, {1, 2}, StateLevel::kParameters);
+  testing::expect_equal_training(run(divided), want, 1e-4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Processes, ::testing::Values("conv", "bert"),
                          [](const auto& param) { return param.param; });
 

@@ -7,19 +7,30 @@
 #include "tests/system/training/harness.h"
 #include "tests/system/training/processes.h"
 
+#include <agpcs/loopback.h>
+#include <agpcs/replayer.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <set>
 #include <string>
+#include <sys/wait.h>
+#include <thread>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::TeamsShape;
 using testing::Trained;
 using Shapes = std::vector<TeamsShape>;
@@ -35,7 +46,7 @@ constexpr testing::TransformerSize kLlama{2, 6, 96, 24, 12, 96, 48, false};  // 
 class Teams : public ::testing::Test {
  protected:
   /// Reads a model: those of team_models.h, or a file of the training tests.
-  void read(const std::string& name) {
+  void read(const std::string& name, const std::vector<std::string>& freeze = {}) {
     model_ = folder_ / (name + ".onnxtxt");
     if (name == "gpt" || name == "llama") {
       const std::string text = name == "gpt" ? testing::TransformerText(kGpt).gpt()
@@ -46,7 +57,7 @@ class Teams : public ::testing::Test {
     }
     Loss loss;
     loss.by_shape = true;
-    graph_ = testing::training_graph(model_, loss);
+    graph_ = testing::training_graph(model_, loss, freeze);
     loss_ = loss;
   }
 
@@ -148,6 +159,29 @@ TEST_P(TeamsOf, TrainAsOneRankAloneDoesWithClippedGradients) {
 INSTANTIATE_TEST_SUITE_P(Models, TeamsOf, ::testing::Values("gpt", "llama", "bert", "conv"),
                          [](const auto& param) { return param.param; });
 
+TEST_F(Teams, NameTheMemberThatWentAway) {
+  read("gpt");
+  const Plan plan = testing::plan_with_teams(graph_, training(), {{{4}, {1, 1}}}, kMicroBatches);
+  LoopbackHub hub(2);
+  std::vector<std::thread> threads;
+  Status said;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<Transport> transport = hub.join(rank);
+      const auto executor = make_torch_executor(graph_, {});
+      const auto replayer = Replayer::create(plan, rank, *transport, *executor);
+      ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+      if (rank == 0) said = (*replayer)->run_step().status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(said.code(), StatusCode::kPeerFailed);
+  EXPECT_THAT(said.message(),
+              ::testing::ContainsRegex(
+                  "^rank 0 \\(a/0\\): forward mb=0: [a-z_]+ of [0-9]+ bytes over ranks "
+                  "0,1: rank 1 went away$"));
+}
+
 TEST_F(Teams, TakeUnequalMicroBatches) {
   read("gpt");
   expect_equal({{{3, 1}, {1, 1}}, {{4}, {5, 3}}}, training(7), train(alone(training(7))));
@@ -168,14 +202,98 @@ TEST_F(Teams, LearnByAdam) {
   expect_equal({{{4}, {5, 3}}, {{2, 2}, {1, 1}}}, adam, train(alone(adam)));
 }
 
+TEST_F(Teams, LeaveFrozenWeightsAsTheyAre) {
+  read("gpt", {"wte", "h0_w_up0", "h1_b_qkv"});
+  const Trained want = train(alone(training()));
+  expect_equal({{{3, 1}, {5, 3}}, {{4}, {1, 1}}}, training(), want);
+  EXPECT_EQ(want.values.count("h0_w_up0"), 0u);  // it is not learned
+  EXPECT_EQ(want.values.count("h1_w_up0"), 1u);
+}
+
+/// Returns what a command that ends with `code` says on standard error.
+std::string said_by(const std::string& command, int code, const std::filesystem::path& folder) {
+  const std::string file = folder / "said.txt";
+  const int status = std::system((command + " 2> " + file).c_str());
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, code) << command;
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class RunTeams : public Teams {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(testing::kAgpcsRun)) GTEST_SKIP() << "agpcs-run is not built";
+    read("gpt");
+  }
+  Trained run(const Shapes& shapes, int steps, const std::string& options) const {
+    return testing::train_by_processes(
+        testing::plan_with_teams(graph_, training(), shapes, kMicroBatches), model_, steps, folder_,
+        "--transport loopback " + options);
+  }
+  std::string folder(const char* name) const { return folder_ / name; }
+};
+
+// Checkpoints have whole tensors: a plan with other teams, or without, goes on from them.
+TEST_F(RunTeams, AreSavedAndResumedByAnyPlan) {
+  const std::string options =
+      "--schedule cosine --warmup 2 --accumulate 2 --check-replicas 2 --save " + folder("saved");
+  const std::string resumes = options + " --resume " + folder("saved");
+  const Trained want = run({{{4}}}, 12, "--schedule cosine --warmup 2 --accumulate 2");
+  std::filesystem::remove_all(folder("parameters"));
+  // All runs have a course of 12 steps; without the last checkpoint, others go on from step 8.
+  run({{{3, 1}, {5, 3, 4}}}, 12, options + " --save-every 4");
+  std::filesystem::remove_all(folder("saved") + "/step-00000012");
+  std::filesystem::remove_all(folder("parameters"));
+  const Trained got = run({{{4}, {1, 1}}, {{4}, {5, 3}}}, 12, resumes);
+  for (std::size_t i = 0; i < got.losses.size(); ++i) {
+    const double whole = want.losses[want.losses.size() - got.losses.size() + i];
+    EXPECT_NEAR(got.losses[i], whole, kTolerance * whole);
+  }
+  testing::expect_equal_training({{}, got.values}, {{}, want.values}, kTolerance);
+  std::filesystem::remove_all(folder("saved") + "/step-00000012");
+  testing::expect_equal_training({{}, run({{{4}}, {{2, 2}}}, 12, resumes).values},
+                                 {{}, want.values}, kTolerance);
+}
+
+TEST_F(RunTeams, RefuseByNameWhatTheyDoNotDo) {
+  const Plan plan = testing::plan_with_teams(graph_, training(), {{{4}, {1, 1}}}, kMicroBatches);
+  const std::string file = folder("t.plan"), tokens = folder("tokens.npy");
+  std::ofstream(file) << print_plan(plan);
+  const std::string command =
+      fmt::format("{} {} {} --transport loopback --steps 1 ", testing::kAgpcsRun, file, model_);
+  EXPECT_THAT(said_by(command + "--replan samples/clusters/local-2.yaml", 1, folder_),
+              HasSubstr("plan: error: stage s0 is computed by teams (body t0), which re-planning "
+                        "does not know yet\n  hint: a plan whose replicas are single devices"));
+  const std::string script =
+      "import numpy; numpy.save('" + tokens + "', numpy.zeros((2, 6), 'int64'))";
+  if (std::system(("/usr/bin/python3 -c \"" + script + "\" 2>/dev/null").c_str()) != 0) return;
+  EXPECT_THAT(said_by(command + "--data " + tokens + " --labels " + tokens + " --validate " +
+                          tokens + " --validate labels=" + tokens,
+                      1, folder_),
+              HasSubstr("stage s0: a team does not evaluate\n  hint: train without --validate"));
+}
+
+TEST_F(RunTeams, AreNamedWhereTrainingBegins) {
+  const Plan plan =
+      testing::plan_with_teams(graph_, training(), {{{3, 1}, {1, 1}}, {{4}}}, kMicroBatches);
+  const std::string file = folder("t.plan"), out = folder("out.txt");
+  std::ofstream(file) << print_plan(plan);
+  EXPECT_EQ(said_by(fmt::format("{} {} {} --transport loopback --steps 1 > {}", testing::kAgpcsRun,
+                                file, model_, out),
+                    0, folder_),
+            "");
+  std::ifstream in(out);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(text, HasSubstr("  s0 on a/0+a/1, a/2+a/3 (3:1); s1 on a/4 (4)\n"));
+}
+
 struct ProcessCase {
   std::string model;
   Shapes shapes;
   std::string options = "";
 };
 
-TEST_F(Teams, OfProcessesTrainAsOneRankAloneDoes) {
-  if (!std::filesystem::exists(testing::kAgpcsRun)) GTEST_SKIP() << "agpcs-run is not built";
+TEST_F(RunTeams, OfProcessesTrainAsOneRankAloneDoes) {
   for (const ProcessCase& one :
        std::vector<ProcessCase>{{"gpt", {{{4}, {1, 1}}, {{4}, {5, 3, 4}, true}}},
                                 {"llama", {{{3, 1}, {5, 3}}}},
