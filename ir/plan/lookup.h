@@ -26,7 +26,7 @@ int world_group(const Plan& plan);
 /// Returns the stages of `bucket`, ascending.
 std::vector<int> stages_of(const PlanBucket& bucket);
 /// Returns the index of the group whose ranks sum `bucket`; of teams, that of the first members
-/// (ir/plan/groups.h has the others).
+/// (ir/plan/body/groups.h has the others).
 int group_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the ranks of all stages of `bucket`, ascending. Where replicas are teams, each sums it
 /// with the members of the same number alone.

@@ -5,7 +5,7 @@
 // an end back from its processor do not count: they say nothing of the link.
 #include "ir/base/check.h"
 #include "ir/plan/body/body.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/message_tags.h"

@@ -3,7 +3,7 @@
 // are the same on all ranks, decide all that ranks do together. What only rank 0 knows (a better
 // plan, or that no plan is better) it says in such a word.
 #include "ir/base/median.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/link_watch.h"

@@ -2,7 +2,7 @@
 // Passes over the program, and what is computed in them.
 #include "runtime/replay/plan_replayer.h"
 
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/finite.h"
 #include "runtime/replay/plan_exchange.h"

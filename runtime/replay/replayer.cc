@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes replayers: what ranks agree on, open and prepare before the first step.
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/plan_agreement.h"
 #include "runtime/replay/plan_replayer.h"

@@ -2,7 +2,7 @@
 #include "runtime/replay/resolved_program.h"
 
 #include "ir/base/check.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/support/message_tags.h"
 

@@ -2,7 +2,7 @@
 #include "tests/runtime/fake_executor.h"
 
 #include "ir/plan/body/body.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <agpcs/transport.h>

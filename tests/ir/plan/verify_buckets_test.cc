@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans whose ranks divide buckets, and those whose stages share them.
 #include "ir/base/check.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "tests/ir/plan/text.h"
 #include "tests/support/shard_plan.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans whose replicas are teams, over every transport: each member gets its messages, sums its
 // parts with the members of its number, and meets the others in every pass.
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"

@@ -3,7 +3,7 @@
 // any other plan of the model to rounding.
 #include "frontend/onnx/import_onnx.h"
 #include "ir/plan/body/body.h"
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 #include "runtime/job/renumbered_groups.h"
 #include "runtime/job/state_moves.h"
 #include "runtime/support/state_part.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan/groups.h"
+#include "ir/plan/body/groups.h"
 
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
