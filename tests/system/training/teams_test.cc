@@ -273,18 +273,23 @@ TEST_F(RunTeams, RefuseByNameWhatTheyDoNotDo) {
               HasSubstr("stage s0: a team does not evaluate\n  hint: train without --validate"));
 }
 
-TEST_F(RunTeams, AreNamedWhereTrainingBegins) {
+std::string content_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST_F(RunTeams, AreNamedWhereTrainingBeginsAndInTraces) {
   const Plan plan =
       testing::plan_with_teams(graph_, training(), {{{3, 1}, {1, 1}}, {{4}}}, kMicroBatches);
-  const std::string file = folder("t.plan"), out = folder("out.txt");
+  const std::string file = folder("t.plan"), out = folder("out.txt"), trace = folder("t.json");
   std::ofstream(file) << print_plan(plan);
-  EXPECT_EQ(said_by(fmt::format("{} {} {} --transport loopback --steps 1 > {}", testing::kAgpcsRun,
-                                file, model_, out),
-                    0, folder_),
-            "");
-  std::ifstream in(out);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  EXPECT_THAT(text, HasSubstr("  s0 on a/0+a/1, a/2+a/3 (3:1); s1 on a/4 (4)\n"));
+  said_by(fmt::format("{} {} {} --transport loopback --steps 3 --trace {} > {}", testing::kAgpcsRun,
+                      file, model_, trace, out),
+          0, folder_);
+  EXPECT_THAT(content_of(out), HasSubstr("  s0 on a/0+a/1, a/2+a/3 (3:1); s1 on a/4 (4)\n"));
+  for (const char* device : {"a/0", "a/1", "a/2", "a/3", "a/4"}) {
+    EXPECT_THAT(content_of(trace), HasSubstr(device));
+  }
 }
 
 struct ProcessCase {
