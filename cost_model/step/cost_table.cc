@@ -167,9 +167,10 @@ CostTable::Roofline CostTable::roofline_of(const DeviceKind& kind, Precision pre
 }
 
 Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
-                                  const Training& training) {
+                                  const Training& training, bool of_parts) {
   CostTable table;
   table.graph_ = &graph;
+  table.of_parts_ = of_parts;
   table.precision_ = training.precision;
   table.optimizer_ = optimizer_name(training.optimizer);
   table.clips_ = training.optimizer.clips();
@@ -245,7 +246,7 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
   }
   kind.measured_curves = kind.curves.size();
   // A profile that names no models measured operators by themselves, for the fits.
-  if (covered || device->models.empty()) return {};
+  if (covered || device->models.empty() || of_parts_) return {};
   return not_covered(from, profile, *graph_);
 }
 

@@ -82,9 +82,11 @@ class CostTable {
   /// Needs: a calibrated cluster, if it has profiles. Errors: a kind that a device has lacks a peak
   /// for the training precision (the message names kind, precision and what the kind has), names an
   /// unknown operator class, or has a profile of another precision or of other models alone. Cost:
-  /// for each operator, a few evaluations of `op_cost` and its signature.
+  /// for each operator, a few evaluations of `op_cost` and its signature. `of_parts`: operators are
+  /// parts of others (MemberCosts), so a profile may have none of them, and no first one loads
+  /// samples.
   static Result<CostTable> make(const Graph& graph, const Cluster& cluster,
-                                const Training& training);
+                                const Training& training, bool of_parts = false);
 
   /// Returns the seconds of `op` for `samples` samples on device kind `kind`. Cost: O(1); on a kind
   /// with a profile, O(log of the numbers of samples that were measured).
@@ -174,6 +176,7 @@ class CostTable {
   Precision precision_ = Precision::kFp32;
   std::string optimizer_;    // `optimizer_name`
   bool clips_ = false;       // Optimizer::max_norm
+  bool of_parts_ = false;    // `make`
   std::vector<Kind> kinds_;  // by kind
   std::vector<Work> work_;   // by OpId
 };

@@ -28,7 +28,8 @@ void CostTable::add_corrections(const DeviceKind& from, std::int64_t batch,
   const std::optional<KernelDevice> device =
       precision_ == Precision::kFp32 ? kernel_device(from, kernel_parameters(), Precision::kFp32)
                                      : std::nullopt;
-  const Correction* const inputs = measured_any ? nullptr : correction_of(from.fit, kInputGroup);
+  const Correction* const inputs =
+      measured_any || of_parts_ ? nullptr : correction_of(from.fit, kInputGroup);
   // The first operator is the one that waits for the samples to be loaded.
   const auto loads = [&](OpId op) { return op == 0 && inputs != nullptr; };
   const auto curve_of_model = [&](OpId op, const Correction* correction) {

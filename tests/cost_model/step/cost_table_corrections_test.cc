@@ -5,6 +5,8 @@
 #include "cost_model/kernel/operator.h"
 #include "cost_model/kernel/terms.h"
 #include "cost_model/step/cost_table.h"
+#include "cost_model/step/member_costs.h"
+#include "ir/graph/split/split.h"
 #include "tests/cost_model/step/profiles.h"
 #include "tests/support/builders.h"
 
@@ -134,14 +136,43 @@ TEST(CorrectedCostTable, CorrectsTheKernelModelOfAKindWithProcessors) {
   EXPECT_NEAR(table.seconds(0, 0, 96).forward, 7e-6 + 1.5 * model, 1e-9);
 }
 
-TEST(CorrectedCostTable, TheFirstOperatorWaitsForTheSamples) {
-  DeviceProfile device = quick_device();
+/// A quick profile that knows how long samples take to load.
+DeviceProfile with_inputs(DeviceProfile device) {
   MeasuredOperator input{"Input(fp32[n,64]) -> fp32[n,64]", OpClass::kView, {}};
   for (const std::int64_t n : {1, 2, 4, 8}) {
     const auto bytes = static_cast<double>(n * 64 * 4);
     input.points.push_back({n, {0, 0, bytes, 0}, {1e-6 + 2e-9 * bytes, 0}, {}});
   }
   device.probes.push_back(input);
+  return device;
+}
+
+TEST(CorrectedCostTable, AMemberThatHasAPartOfTheFirstOperatorWaitsForAllSamples) {
+  const Graph
+      graph = graph_of(kModel),
+      half = graph_of(
+          "input x [n,40]\nparameter w [40,100]\nh = MatMul(x, w) [n,100]\ny = Relu(h) [n,100]\n"
+          "outputs y\nloss y\n");
+  const Result<Calibrated> calibrated = calibrate(with_device(bare(), with_inputs(quick_device())));
+  ASSERT_TRUE(calibrated.ok()) << calibrated.status().message();
+  Training training;
+  training.batch = 100;
+  const Result<CostTable> table = CostTable::make(graph, calibrated->cluster, training);
+  ASSERT_TRUE(table.ok()) << table.status().message();
+  MemberCosts members(graph, calibrated->cluster, training, *table);
+  const std::vector<OpSplit> splits = splits_of(graph, 0);
+  const auto columns = std::find_if(splits.begin(), splits.end(),
+                                    [](const OpSplit& split) { return split.name == "columns"; });
+  ASSERT_NE(columns, splits.end());
+  const MemberOp part = {0, static_cast<int>(columns - splits.begin()), 100};
+  EXPECT_NEAR(members.seconds(0, part, 8).forward, expected(half, 0, 8) + 1e-6 + 2e-9 * 8 * 40 * 4,
+              1e-10);
+  const MemberOp other = {1, kNone, 0};
+  EXPECT_NEAR(members.seconds(0, other, 8).forward, expected(graph, 1, 8), 1e-10);
+}
+
+TEST(CorrectedCostTable, TheFirstOperatorWaitsForTheSamples) {
+  const DeviceProfile device = with_inputs(quick_device());
   const Graph graph = graph_of(kModel);
   const CostTable table = table_of(graph, with_device(bare(), device));
   EXPECT_NEAR(table.seconds(0, 0, 8).forward, expected(graph, 0, 8) + 1e-6 + 2e-9 * 8 * 40 * 4,

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds and traffic of what members of teams do.
+#include "cost_model/fit/calibrate.h"
+#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team_traffic.h"
+#include "ir/base/at.h"
+#include "ir/graph/fused_attention.h"
+#include "ir/graph/op_signature.h"
+#include "ir/team/blocks.h"
+#include "ir/team/member_graph.h"
+#include "planner/team/choose.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/support/builders.h"
+#include "tests/support/team_models.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::cluster_of;
+
+constexpr std::int64_t kSamples = 3;
+constexpr testing::TransformerSize kSize = {2, 16, 64, 8, 4, 128, 96};
+
+/// A body for members as `parts`, on links that are as fast as memory.
+TeamBody body_of(const Graph& graph, const std::vector<std::int64_t>& parts) {
+  TeamProblem problem{graph, {}, parts, kSamples, 1, Precision::kFp32, {}};
+  problem.ops.resize(graph.ops.size());
+  std::iota(problem.ops.begin(), problem.ops.end(), 0);
+  const std::vector<double> speeds(parts.size(), 1e9);
+  problem.costs = roofline_costs(graph, {speeds, speeds, 1e9, 0}, kSamples, problem.precision);
+  Result<TeamChoice> choice = choose_team_body(problem);
+  AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+  return std::move(choice->body);
+}
+
+CostTable table_of(const Graph& graph, const Cluster& cluster, bool of_parts = false) {
+  Result<CostTable> table = CostTable::make(graph, cluster, {}, of_parts);
+  AGPCS_CHECK(table.ok(), "{}", table.status().message());
+  return *std::move(table);
+}
+
+Cluster calibrated(const Cluster& cluster) {
+  Result<Calibrated> done = calibrate(cluster);
+  AGPCS_CHECK(done.ok(), "{}", done.status().message());
+  return std::move(done->cluster);
+}
+
+/// Two kinds that were not profiled; the processors of one are known.
+Cluster datasheets() {
+  Cluster cluster = cluster_of(
+      "kind a memory=16e9 fp32=8.1e12 bandwidth=320e9\nkind b memory=16e9 fp32=2e12 "
+      "bandwidth=100e9\nhost h a 1\nhost i b 1\n");
+  cluster.kinds[0].processors = {40, 70, "TSMC 12FFN", "GDDR6"};
+  return cluster;
+}
+
+/// A kind on which the operators of `graph` were measured: in proportion to bytes, `factor` times.
+Cluster measured(const Graph& graph, double factor) {
+  const auto seconds = [factor](OpClass, double flops, double bytes) {
+    return 1e-6 + factor * (flops * 1e-12 + bytes * 1e-11);
+  };
+  const Cluster bare = cluster_of("kind a\nhost h a 1\n");
+  return calibrated(testing::with_device(
+      bare, testing::measured_device("lab", graph, {2, 4, 8}, seconds, seconds)));
+}
+
+/// Compares with the cost table of what each member computes, of all operators whose outputs one
+/// operator reads: where several do, a body may have them read different forms.
+void expect_as_alone(const Graph& graph, const Cluster& cluster) {
+  const TeamBody body = body_of(graph, {5, 3});
+  const CostTable whole = table_of(graph, cluster, true);
+  MemberCosts costs(graph, cluster, {}, whole);
+  int divided = 0;
+  for (std::size_t m = 0; m < body.members(); ++m) {
+    const Graph own = member_graph(graph, body, m);
+    const CostTable table = table_of(own, cluster, true);
+    std::size_t next = 0;
+    for (OpId op = 0; op < static_cast<OpId>(own.ops.size()); ++op) {
+      if (is_exchange(own.op(op))) continue;
+      const TeamOp& of = body.ops[next++];
+      const MemberOp part = member_op(graph, body, of, m);
+      divided += part.units > 0 ? 1 : 0;
+      const bool read_once = std::ranges::all_of(graph.op(of.op).outputs, [&](TensorId id) {
+        return graph.tensor(id).consumers.size() < 2;
+      });
+      for (int kind = 0; kind < static_cast<int>(cluster.kinds.size()); ++kind) {
+        const OpSeconds expected = table.seconds(kind, op, kSamples);
+        const OpSeconds seconds = costs.seconds(kind, part, kSamples);
+        if (!read_once) {  // another signature: then a profile's fit, not what it measured
+          EXPECT_NEAR(seconds.forward, expected.forward, 1e-9 * expected.forward);
+          continue;
+        }
+        EXPECT_EQ(seconds.forward, expected.forward) << op_signature(own, op);
+        EXPECT_EQ(seconds.backward, expected.backward) << op_signature(own, op);
+      }
+    }
+  }
+  EXPECT_GT(divided, 20);
+}
+
+TEST(MemberCosts, APartCostsWhatTheSmallerOperatorDoes) {
+  for (const Graph& graph : {testing::gpt_graph(kSize), testing::llama_graph(kSize)}) {
+    expect_as_alone(graph, datasheets());
+    expect_as_alone(graph, measured(graph, 1));
+    // A profile of the members' operators: each has its own.
+    expect_as_alone(graph, measured(member_graph(graph, body_of(graph, {5, 3}), 0), 2));
+  }
+}
+
+TEST(MemberCosts, TakeWhatWasMeasuredOfTheSmallerOperator) {
+  const Graph graph = testing::gpt_graph(kSize);
+  const TeamBody body = body_of(graph, {5, 3});
+  Cluster cluster = measured(graph, 1);
+  DeviceProfile& device = cluster.profiles[0].devices[0];
+  const Graph own = member_graph(graph, body, 1);
+  const OpId up = own.find_op("h0_up0");
+  ASSERT_NE(up, kNone);
+  device.operators.push_back({op_signature(own, up), OpClass::kMatmul, {}});
+  for (const std::int64_t n : {1, 2}) {
+    device.operators.back().points.push_back(
+        {n, op_cost(own, up, n, Precision::kFp32), {n * 7.0, 0}, {n * 11.0, 0}});
+  }
+  const CostTable whole = table_of(graph, cluster);
+  MemberCosts costs(graph, cluster, {}, whole);
+  const OpId op = graph.find_op("h0_up0");
+  for (const TeamOp& of : body.ops) {
+    if (of.op != op) continue;
+    ASSERT_NE(of.division, kNone);
+    const OpSeconds measured_part = costs.seconds(0, member_op(graph, body, of, 1), kSamples);
+    EXPECT_DOUBLE_EQ(measured_part.forward, kSamples * 7.0);
+    EXPECT_DOUBLE_EQ(measured_part.backward, kSamples * 11.0);
+    EXPECT_LT(costs.seconds(0, member_op(graph, body, of, 0), kSamples).forward, 1);
+  }
+}
+
+TEST(MemberCosts, NoAttentionOfATeamIsFused) {
+  const Graph steps = testing::derived(
+      "graph steps\ninput x fp32[n,4,8,16]\nparameter g fp32[16]\n"
+      "q: q = Mul-14(x, g) -> fp32[n,4,8,16]\n"
+      "t: k = Transpose-13(q) perm=[0,1,3,2] -> fp32[n,4,16,8]\n"
+      "s: s = MatMul-13(q, k) -> fp32[n,4,8,8]\nsoft: p = Softmax-13(s) axis=-1 -> fp32[n,4,8,8]\n"
+      "v: v = MatMul-13(p, x) -> fp32[n,4,8,16]\n"
+      "r: l = ReduceMean-13(v) keepdims=0 -> fp32[]\nloss l\n");
+  Graph fused = steps;
+  fuse_attention(fused);
+  ASSERT_EQ(fused.fused.size(), 1u);
+  const Cluster cluster = datasheets();
+  const CostTable of_steps = table_of(steps, cluster), of_fused = table_of(fused, cluster);
+  MemberCosts costs(fused, cluster, {}, of_fused);
+  for (OpId op = 0; op < static_cast<OpId>(steps.ops.size()); ++op) {
+    const OpSeconds expected = of_steps.seconds(1, op, kSamples);
+    const OpSeconds seconds = costs.seconds(1, {op, kNone, 0}, kSamples);
+    EXPECT_EQ(seconds.forward, expected.forward) << steps.op(op).name;
+    EXPECT_EQ(seconds.backward, expected.backward) << steps.op(op).name;
+  }
+  EXPECT_NE(of_fused.seconds(1, steps.find_op("soft"), kSamples).forward,
+            of_steps.seconds(1, steps.find_op("soft"), kSamples).forward);
+}
+
+/// Returns the bytes that `giver` has of what `taker` is to have, by blocks.
+std::int64_t bytes_of_blocks(const std::vector<Division>& divisions, const TeamPlacement& from,
+                             std::size_t giver, const TeamPlacement& to, std::size_t taker,
+                             const Tensor& tensor) {
+  const std::vector<std::int64_t> dims =
+      member_dims(divisions, to, taker, dims_at(tensor.shape, kSamples));
+  std::int64_t bytes = 0;
+  for (const TeamBlock& block : shared_blocks(divisions, from, giver, to, taker)) {
+    std::vector<std::int64_t> own = dims;
+    for (const TeamBlock::Along& along : block.along) own[at(along.axis)] = along.size;
+    bytes += std::accumulate(own.begin(), own.end(), std::int64_t{4}, std::multiplies<>());
+  }
+  return bytes;
+}
+
+TEST(TeamTraffic, HasTheBytesOfTheBlocksThatMembersExchange) {
+  Tensor tensor;
+  tensor.shape = {{0, 1}, {12, 0}, {48, 0}};
+  const std::vector<Division> divisions = {*divide(12, {5, 4, 3}), *divide(4, {1, 2, 1}),
+                                           *divide(6, {3, 2, 1})};
+  const auto part = [](int axis, std::vector<std::int64_t> bands, int division) {
+    TeamPlacement placement{Placement::Kind::kPart};
+    placement.axis = axis;
+    placement.bands = std::move(bands);
+    placement.division = division;
+    return placement;
+  };
+  const std::vector<TeamPlacement> parts = {part(1, {12}, 0),         part(1, {12}, 1),
+                                            part(2, {48}, 0),         part(2, {24, 12, 12}, 0),
+                                            part(2, {12, 24, 12}, 1), part(2, {48}, 2)};
+  for (std::size_t a = 0; a < parts.size(); ++a) {
+    for (std::size_t b = 0; b < parts.size(); ++b) {
+      if (a == b) continue;
+      const TeamTraffic traffic =
+          team_traffic(divisions, 3, parts[a], parts[b], tensor, kSamples, Precision::kFp32);
+      ASSERT_EQ(traffic.exchange, TeamExchange::kAllToAll);
+      for (std::size_t m = 0; m < 3; ++m) {
+        for (std::size_t k = 0; k < 3; ++k) {
+          EXPECT_EQ(traffic.bytes[m * 3 + k],
+                    bytes_of_blocks(divisions, parts[a], m, parts[b], k, tensor));
+        }
+      }
+    }
+    const TeamPlacement sum{Placement::Kind::kSum};
+    const TeamTraffic scatter =
+        team_traffic(divisions, 3, sum, parts[a], tensor, kSamples, Precision::kFp32);
+    const TeamTraffic gather =
+        team_traffic(divisions, 3, parts[a], {}, tensor, kSamples, Precision::kFp32);
+    ASSERT_EQ(scatter.exchange, TeamExchange::kReduceScatter);
+    ASSERT_EQ(gather.exchange, TeamExchange::kAllGather);
+    EXPECT_EQ(scatter.bytes, gather.bytes);
+    for (std::size_t m = 0; m < 3; ++m) {
+      EXPECT_EQ(gather.bytes[m], bytes_of_blocks(divisions, parts[a], m, {}, m, tensor));
+    }
+  }
+}
+
+TEST(TeamTraffic, GoesRoundARingOrInTurns) {
+  const Cluster cluster = cluster_of("kind a\nhost h a 3 bandwidth=1e9 latency=1e-6\n");
+  const auto seconds = [&](TeamExchange exchange, std::vector<std::int64_t> bytes) {
+    const std::vector<DeviceId> devices = {2, 0, 1};
+    return lone_seconds(cluster, team_exchange(cluster, devices, {exchange, std::move(bytes)}));
+  };
+  EXPECT_DOUBLE_EQ(seconds(TeamExchange::kAllReduce, {3000}), 4 * 2e-6 + 4e-6);
+  // A hop of the ring carries all parts but the smallest.
+  EXPECT_DOUBLE_EQ(seconds(TeamExchange::kAllGather, {3000, 2000, 1000}), 2 * 2e-6 + 5e-6);
+  EXPECT_DOUBLE_EQ(seconds(TeamExchange::kReduceScatter, {3000, 2000, 1000}), 2 * 2e-6 + 5e-6);
+  // Turns: 0 to 1, 1 to 2 and 2 to 0, at most 4000 bytes; then 0 to 2 alone.
+  EXPECT_DOUBLE_EQ(
+      seconds(TeamExchange::kAllToAll, {9000, 1000, 2000, 0, 9000, 4000, 3000, 0, 9000}),
+      2 * 2e-6 + 4e-6 + 2e-6);
+  EXPECT_EQ(seconds(TeamExchange::kTakePart, {}), 0);
+}
+
+TEST(TeamTraffic, AMaximumIsGatheredAndASumReduced) {
+  const Graph graph = testing::gpt_graph(kSize);
+  const OpId loss = graph.find_op("ce");
+  for (const OpSplit& split : splits_of(graph, loss)) {
+    if (split.inside.empty()) continue;
+    const std::int64_t rows = kSamples * kSize.sequence;
+    const std::vector<TeamTraffic> expected = {{TeamExchange::kAllGather, {4 * rows, 4 * rows}},
+                                               {TeamExchange::kAllReduce, {8 * rows}}};
+    EXPECT_EQ(inside_traffic(graph, loss, split, kSamples, 2), expected);
+    return;
+  }
+  FAIL() << "no split reduces inside";
+}
+
+TEST(TeamTraffic, OfABodyFollowsItsExchanges) {
+  const Graph graph = testing::llama_graph(kSize);
+  const TeamBody body = body_of(graph, {5, 3});
+  int collectives = 0;
+  for (int form = 0; form < static_cast<int>(body.forms.size()); ++form) {
+    const TeamTraffic forward = forward_traffic(graph, body, form, kSamples, Precision::kFp32);
+    const TeamTraffic backward = backward_traffic(graph, body, form, kSamples, Precision::kFp32);
+    if (body.forms[at(form)].from != kNone) {
+      EXPECT_EQ(forward.exchange, forward_exchange(body, form));
+    }
+    EXPECT_EQ(backward.exchange, backward_exchange(graph, body, form));
+    EXPECT_EQ(forward.bytes.empty(), !is_collective(forward.exchange));
+    collectives += is_collective(forward.exchange) + is_collective(backward.exchange);
+  }
+  EXPECT_GT(collectives, 4);
+}
+
+}  // namespace
+}  // namespace agpcs
