@@ -46,8 +46,8 @@ class PathFinder {
   int add(int event, double& until) {
     const int holder = last_to_come(event);
     if (holder != event) {
-      const bool transfer =
-          stream_of(waits_.event(event).instruction.opcode) != StreamKind::kCollective;
+      const StreamKind stream = stream_of(waits_.event(event).instruction.opcode);
+      const bool transfer = stream == StreamKind::kSend || stream == StreamKind::kRecv;
       push(event, until, until, transfer ? WaitReason::kPeer : WaitReason::kMember);
       event = holder;
     }
@@ -113,7 +113,11 @@ class PathSorter {
     seconds_[{PathSort::kOverhead, 0}] += overhead;
     rest -= overhead;
     if (compute) {
-      seconds_[{PathSort::kCompute, model_.ranks[at(step.rank)].stage}] += rest;
+      const int stage = model_.ranks[at(step.rank)].stage;
+      const TeamPart team = team_part_of(model_, step.rank, step.instruction);
+      const double exchange = std::min(rest, team.exchange);
+      seconds_[{PathSort::kCompute, stage}] += rest - exchange;
+      seconds_[{PathSort::kTeam, stage}] += exchange;
     } else {
       add_communication(step, rest);
     }
@@ -147,8 +151,9 @@ class PathSorter {
   const Alone& alone(const PathStep& step) {
     const InstructionId& id = step.instruction;
     const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
+    const int member = model_.ranks[at(step.rank)].member;
     const auto [entry, added] =
-        alone_.try_emplace(std::tuple(transfer ? step.rank : -1, id.opcode, id.object,
+        alone_.try_emplace(std::tuple(transfer ? step.rank : -1 - member, id.opcode, id.object,
                                       transfer && id.micro_batch >= model_.smaller_from));
     Alone& slowest = entry->second;
     if (!added) return slowest;
@@ -160,10 +165,10 @@ class PathSorter {
     } else if (is_of_all_ranks(id.opcode)) {
       std::vector<int> all(model_.ranks.size());
       std::iota(all.begin(), all.end(), 0);
-      add_exchange(model_.collective_of(id), all, slowest);
+      add_exchange(model_.collective_of(step.rank, id), all, slowest);
     } else {
-      add_exchange(model_.collective_of(id), ranks_of(plan_, plan_.buckets[at(id.object)]),
-                   slowest);
+      add_exchange(model_.collective_of(step.rank, id),
+                   ranks_summing(plan_, plan_.buckets[at(id.object)], step.rank), slowest);
     }
     return slowest;
   }
@@ -180,6 +185,7 @@ class PathSorter {
   std::string name_of_part(PathSort sort, int index) const {
     switch (sort) {
       case PathSort::kCompute:
+      case PathSort::kTeam:
         return plan_.stages[at(index)].name;
       case PathSort::kTransfer:
         return plan_.cuts[at(index)].name;

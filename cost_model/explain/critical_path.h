@@ -26,7 +26,8 @@ struct PathStep {
 
 /// The sorts of time that the path consists of.
 enum class PathSort : std::uint8_t {
-  kCompute,   ///< computing of a stage
+  kCompute,   ///< computing of a stage; of teams, their slowest members' at each place
+  kTeam,      ///< exchanges within passes of a stage's teams
   kTransfer,  ///< bytes of a cut that move while no computation hides them
   kReduce,    ///< bytes of a bucket
   kLatency,   ///< latencies of links, over all transfers and collectives

@@ -7,6 +7,7 @@
 #include "ir/strategy/memory.h"
 
 #include <algorithm>
+#include <map>
 
 namespace agpcs {
 namespace {
@@ -36,7 +37,8 @@ double& reason_of(const StepWaits& waits, const Wait& wait, DeviceReport& report
   }
 }
 
-void add_times(const StepWaits& waits, int rank, double step, DeviceReport& report) {
+void add_times(const StepModel& model, const StepWaits& waits, int rank, double step,
+               DeviceReport& report) {
   double now = 0;
   for (int i = waits.rank_begin(rank); i < waits.rank_end(rank); ++i) {
     const TimelineEvent& event = waits.event(i);
@@ -44,8 +46,12 @@ void add_times(const StepWaits& waits, int rank, double step, DeviceReport& repo
     const double free = std::clamp(waits.arrival(i), now, std::max(now, event.start));
     reason_of(waits, waits.last_wait(i), report) += free - now;
     report.other += std::max(0.0, event.start - free);
-    report.compute += event.end - event.start - waits.paused_seconds(i);
+    const TeamPart team = team_part_of(model, rank, event.instruction);
+    report.compute +=
+        event.end - event.start - waits.paused_seconds(i) - team.exchange - team.waiting;
     report.all_reduce += waits.paused_seconds(i);
+    report.team_exchange += team.exchange;
+    report.team_waiting += team.waiting;
     now = event.end;
   }
   report.finished = step - now;
@@ -78,13 +84,15 @@ class LinkLoads {
     if (start >= end) return;
     for (const Phase& phase : exchange) {
       for (const Flow& flow : phase.flows) {
-        const double rate = static_cast<double>(flow.bytes) / (end - start);
-        for (const LinkId link : flow.links) {
-          changes_[at(link)].push_back({start, rate});
-          changes_[at(link)].push_back({end, -rate});
-        }
+        for (const LinkId link : flow.links) add(link, flow.bytes, start, end);
       }
     }
+  }
+
+  /// Adds bytes that move evenly from `start` to `end`.
+  void add_evenly(const std::map<LinkId, std::int64_t>& bytes, double start, double end) {
+    if (start >= end) return;
+    for (const auto& [link, all] : bytes) add(link, all, start, end);
   }
 
   std::vector<LoadPoint> of(std::size_t link) {
@@ -104,14 +112,47 @@ class LinkLoads {
   }
 
  private:
+  void add(LinkId link, std::int64_t bytes, double start, double end) {
+    const double rate = static_cast<double>(bytes) / (end - start);
+    changes_[at(link)].push_back({start, rate});
+    changes_[at(link)].push_back({end, -rate});
+  }
+
   std::vector<std::vector<LoadPoint>> changes_;  // by link: starts and ends of exchanges
+};
+
+/// The bytes that a team moves in its passes, by link.
+class TeamLoads {
+ public:
+  explicit TeamLoads(const StepModel& model) : model_(model) {}
+
+  std::map<LinkId, std::int64_t> bytes_of(int team, const InstructionId& pass) const {
+    std::map<LinkId, std::int64_t> bytes;
+    for (const TeamCollectives& of : model_.team_exchanges) {
+      if (of.team != team || of.pass != pass.opcode) continue;
+      if (pass.micro_batch < of.first || pass.micro_batch >= of.end) continue;
+      for (const Exchange& exchange : of.exchanges) {
+        for (const Phase& phase : exchange) {
+          for (const Flow& flow : phase.flows) {
+            for (const LinkId link : flow.links) bytes[link] += flow.bytes;
+          }
+        }
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  const StepModel& model_;
 };
 
 LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& model,
                      const Estimate& estimate) {
   LinkLoads loads(cluster.links.size());
-  std::vector<int> first_rank;  // by bucket
-  for (const PlanBucket& bucket : plan.buckets) first_rank.push_back(ranks_of(plan, bucket)[0]);
+  const TeamLoads teams(model);
+  const auto is_first = [&](int bucket, int rank) {
+    return ranks_summing(plan, plan.buckets[at(bucket)], rank).front() == rank;
+  };
   for (const TimelineEvent& event : estimate.timeline) {
     const InstructionId& id = event.instruction;
     switch (id.opcode) {
@@ -126,13 +167,22 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
       case Opcode::kAllGather:
       case Opcode::kGatherForward:
       case Opcode::kGatherBackward:
-        if (first_rank[at(id.object)] == event.rank) {
-          loads.add(model.collective_of(id), event.start, event.end);
+        if (is_first(id.object, event.rank)) {
+          loads.add(model.collective_of(event.rank, id), event.start, event.end);
         }
         break;
       case Opcode::kNorm:
       case Opcode::kReport:
-        if (event.rank == 0) loads.add(model.collective_of(id), event.start, event.end);
+        if (event.rank == 0) {
+          loads.add(model.collective_of(event.rank, id), event.start, event.end);
+        }
+        break;
+      case Opcode::kForward:
+      case Opcode::kBackward:
+        if (model.ranks[at(event.rank)].team >= 0 && model.ranks[at(event.rank)].member == 0) {
+          loads.add_evenly(teams.bytes_of(model.ranks[at(event.rank)].team, id), event.start,
+                           event.end);
+        }
         break;
       default:
         break;
@@ -150,7 +200,7 @@ Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Clu
   StepAnalysis report;
   for (int rank = 0; rank < plan.rank_count(); ++rank) {
     DeviceReport& device = report.devices.emplace_back();
-    add_times(waits, rank, estimate.step_seconds, device);
+    add_times(model, waits, rank, estimate.step_seconds, device);
     add_memory(waits, rank, memory[at(rank)], device);
   }
   LinkLoads loads = link_loads(plan, cluster, model, estimate);

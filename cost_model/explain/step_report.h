@@ -26,12 +26,14 @@ struct MemoryPoint {
 /// add up to the step.
 struct DeviceReport {
   double compute = 0;
-  double activations = 0;  ///< idle: the next pass waits for activations to be received
-  double gradients = 0;    ///< idle: the next pass waits for gradients of the stage's outputs
-  double all_reduce = 0;   ///< idle: the update waits for gradients to be summed
-  double sends = 0;        ///< idle: a pass waits until a message has been sent
-  double other = 0;        ///< idle for a reason that the plan does not name
-  double finished = 0;     ///< idle: all its computing is done
+  double activations = 0;    ///< idle: the next pass waits for activations to be received
+  double gradients = 0;      ///< idle: the next pass waits for gradients of the stage's outputs
+  double all_reduce = 0;     ///< idle: the update waits for gradients to be summed
+  double sends = 0;          ///< idle: a pass waits until a message has been sent
+  double other = 0;          ///< idle for a reason that the plan does not name
+  double finished = 0;       ///< idle: all its computing is done
+  double team_exchange = 0;  ///< within passes of its team: the members exchange
+  double team_waiting = 0;   ///< within passes of its team: it waits for slower members
   /// Ascending times; the largest value is the peak of `peak_memory`. It begins with what the step
   /// before left.
   std::vector<MemoryPoint> memory;

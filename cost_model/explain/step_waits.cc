@@ -55,13 +55,22 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    const std::vector<int> ranks = ranks_of(plan, plan.buckets[at(bucket)]);
-    for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, ranks);
+    const PlanStage& stage = plan.stages[at(plan.buckets[at(bucket)].stage)];
+    for (const int member : stage.members(0)) {
+      const std::vector<int> ranks = ranks_summing(plan, plan.buckets[at(bucket)], member);
+      for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, ranks);
+    }
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);
   if (plan.training.optimizer.clips()) add_collective({Opcode::kNorm, -1, -1}, all);
   add_collective({Opcode::kReport, -1, -1}, all);
+  for (const std::vector<int>& team : model.teams) {
+    for (int m = 0; m < model.micro_batches; ++m) {
+      add_collective({Opcode::kForward, -1, m}, team);
+      add_collective({Opcode::kBackward, -1, m}, team);
+    }
+  }
 }
 
 void StepWaits::read_programs() {
@@ -187,7 +196,7 @@ double StepWaits::gradients_at(int event, int backward, int bucket) const {
   if (filled != reached_at_.end()) return filled->second;
   const TimelineEvent& pass = this->event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
-  const double whole = times.smaller_backward;  // gradients come in the last backward
+  const double whole = times.smaller_backward + times.step_end;  // they come in the last backward
   if (whole <= 0) return pass.end;
   const double rest = whole - times.gradients[at(bucket)];
   return pass.end - rest * (pass.end - pass.start) / whole;
@@ -225,13 +234,10 @@ void StepWaits::add_transfers(int cut, Opcode send, Opcode recv) {
 void StepWaits::add_transfers(int cut, Opcode send, Opcode recv, int first, int end) {
   const Cut& of = plan_.cuts[at(cut)];
   std::set<std::pair<int, int>> pairs;  // sender, receiver
-  for (const int producer : plan_.stages[at(of.from)].ranks) {
-    for (const Transfer& t : transfers(plan_, cut, producer, first)) {
-      if (send == Opcode::kSend) {
-        pairs.emplace(producer, t.peer);
-      } else if (of.tensors[at(t.tensor)].gradient) {
-        pairs.emplace(t.peer, producer);
-      }
+  const bool back = send == Opcode::kSendGradient;
+  for (const int sender : plan_.stages[at(back ? of.to : of.from)].all_ranks()) {
+    for (const Transfer& t : transfers(plan_, cut, sender, first, back)) {
+      if (!back || of.tensors[at(t.tensor)].gradient) pairs.emplace(sender, t.peer);
     }
   }
   for (const auto& [from, to] : pairs) {
@@ -299,7 +305,7 @@ std::vector<std::vector<int>> StepWaits::in_order() const {
   for (const int node : order) {
     std::vector<int>& events = groups.emplace_back();
     for (const auto& [stage, index] : nodes[at(node)].instructions) {
-      for (const int rank : plan_.stages[at(stage)].ranks) {
+      for (const int rank : plan_.stages[at(stage)].all_ranks()) {
         events.push_back(rank_begin(rank) + index);
       }
     }

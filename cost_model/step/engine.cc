@@ -84,6 +84,7 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   }
   const std::size_t micro_batches = at(step.micro_batches);
   arrivals_.assign(step.channels.size() * micro_batches + step.collectives.size(), 0);
+  met_.assign(step.team_first.empty() ? 0 : step.team_first.size() - 1, 0);
   exchanges_.clear();
   free_exchanges_.clear();
   if (computations_.size() < ranks_.size()) computations_.resize(ranks_.size());
@@ -92,6 +93,7 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   run_.ranks.assign(ranks_.size(), {});
   run_.link_bytes.assign(detail.bytes ? cluster_.links.size() : 0, 0);
   run_.timeline.clear();
+  if (!met_.empty()) count_teams();
   if (most_ < kAll) count_left();
 }
 
@@ -178,7 +180,12 @@ void StepEngine::begin(int rank, int index) {
   state.start[stream] = now_;
   switch (instruction.stream) {
     case StreamKind::kCompute:
-      compute(rank, instruction, index);
+      if (const int team = step_->ranks[at(rank)].team;
+          team >= 0 && instruction.id.opcode != Opcode::kUpdate) {
+        meet_team(team, index);
+      } else {
+        compute(rank, instruction, index, lead_of(rank));
+      }
       break;
     case StreamKind::kCollective:
       arrive_at_collective(rank, instruction);
@@ -219,7 +226,9 @@ void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds
 double StepEngine::seconds_of(const FlatTimes& times, const InstructionId& id) const {
   const bool smaller = id.micro_batch >= step_->smaller_from;
   return id.opcode == Opcode::kForward ? (smaller ? times.smaller_forward : times.forward)
-         : goes_back(id.opcode)        ? (smaller ? times.smaller_backward : times.backward)
+         : goes_back(id.opcode)
+             ? (smaller ? times.smaller_backward : times.backward) +
+                   (id.micro_batch + 1 == step_->micro_batches ? times.step_end : 0)
          : id.opcode == Opcode::kBackwardWeight ? (smaller ? times.smaller_weight : times.weight)
                                                 : times.update;
 }
@@ -236,7 +245,16 @@ void StepEngine::expect_end(int rank, double lead, double seconds) {
   run_.seconds = std::max(run_.seconds, end);
 }
 
-void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index) {
+/// Returns the seconds that come before what a rank computes next.
+double StepEngine::lead_of(int rank) const {
+  const Rank& state = ranks_[at(rank)];
+  const FlatTimes& times = step_->times[at(step_->ranks[at(rank)].times)];
+  return state.owed + (state.begun ? 0 : times.begin);
+}
+
+/// Begins a computation after `lead` seconds, the rank's own or those of the slowest member.
+void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index,
+                         double lead) {
   const FlatRank& spec = step_->ranks[at(rank)];
   const FlatTimes& times = step_->times[at(spec.times)];
   const Effects& effects = effects_[at(spec.device)];
@@ -244,8 +262,7 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   const double seconds = seconds_of(times, instruction.id);
   set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
-  const double lead = state.owed + (state.begun ? 0 : times.begin);
-  run_.ranks[at(rank)].compute_seconds -= state.owed;
+  run_.ranks[at(rank)].compute_seconds -= state.owed + (lead - lead_of(rank));
   state.owed = 0;
   state.begun = true;
   if (most_ < kAll && opcode != Opcode::kUpdate) expect_end(rank, lead, seconds);

@@ -111,6 +111,7 @@ class StepEngine {
 
   void reset(const FlatStep& step, StepDetail detail, double most);
   void count_left();
+  void count_teams();
   bool all_done() const;
   void push(double time, EventKind kind, int rank, int index, int version = 0);
   static std::uint64_t order_of(EventKind kind, int rank, int index);
@@ -126,7 +127,9 @@ class StepEngine {
 
   double seconds_of(const FlatTimes& times, const InstructionId& id) const;
   void expect_end(int rank, double lead, double seconds);
-  void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index);
+  double lead_of(int rank) const;
+  void meet_team(int team, int index);
+  void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index, double lead);
   void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                       double lead, double seconds);
   double gradients_after(int rank, const InstructionId& backward, int bucket) const;
@@ -170,6 +173,7 @@ class StepEngine {
   std::vector<Rank> ranks_;
   std::vector<int> waits_;     // by rank, then instruction; kDone after its end
   std::vector<int> arrivals_;  // channels by micro-batch, then as in FlatStep::collectives
+  std::vector<int> met_;       // by team: members that are ready for its next pass
   double now_ = 0;
   EventQueue events_;
   FlowCalendar flow_ends_;

@@ -25,7 +25,7 @@ void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction
 }
 
 void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction) {
-  const std::size_t collective = step_->collective_of(instruction.id);
+  const std::size_t collective = step_->collective_of(step_->ranks[at(rank)], instruction.id);
   Rank& state = ranks_[at(rank)];
   state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
   state.owed += post_seconds(rank);

@@ -22,6 +22,11 @@ void FlatStep::clear() {
   group_of_bucket.clear();
   group_first.clear();
   group_members.clear();
+  further_first.clear();
+  group_of_further.clear();
+  team_first.clear();
+  team_ranks.clear();
+  team_exchanges.clear();
   clear_ends();
 }
 
@@ -36,12 +41,12 @@ void FlatStep::add_ends(int first, int senders, int receivers) {
   add_end(first, receivers, false);
 }
 
-void FlatStep::add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas) {
+void FlatStep::add_end(const std::vector<std::vector<int>>& by_place, std::size_t places) {
   end_base_.push_back(static_cast<int>(end_first_.size()));
-  for (std::size_t replica = 0; replica < replicas; ++replica) {
+  for (std::size_t place = 0; place < places; ++place) {
     end_first_.push_back(static_cast<int>(end_channels_.size()));
-    if (replica >= by_replica.size()) continue;
-    const std::vector<int>& channels_of_it = by_replica[replica];
+    if (place >= by_place.size()) continue;
+    const std::vector<int>& channels_of_it = by_place[place];
     end_channels_.insert(end_channels_.end(), channels_of_it.begin(), channels_of_it.end());
   }
   end_first_.push_back(static_cast<int>(end_channels_.size()));
@@ -68,26 +73,25 @@ void FlatStep::take_ends(const FlatStep& other, const std::vector<int>& now) {
   }
 }
 
-/// Counts the channels of each replica, then places them, ascending in each replica.
-void FlatStep::add_end(int first, int replicas, bool sending) {
+/// Counts the channels of each rank, then puts them there, ascending in each rank.
+void FlatStep::add_end(int first, int places, bool sending) {
   end_base_.push_back(static_cast<int>(end_first_.size()));
   const std::size_t base = end_first_.size();
   const std::size_t begin = end_channels_.size();
-  end_first_.resize(base + static_cast<std::size_t>(replicas) + 1, 0);
+  end_first_.resize(base + static_cast<std::size_t>(places) + 1, 0);
   end_channels_.resize(begin + channels.size() - static_cast<std::size_t>(first));
-  const auto place_of = [&](std::size_t channel) -> int& {
+  const auto end_of = [&](std::size_t channel) -> int& {
     const int rank = sending ? channels[channel].from : channels[channel].to;
-    return end_first_[base +
-                      static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].replica)];
+    return end_first_[base + static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].place)];
   };
-  for (std::size_t c = static_cast<std::size_t>(first); c < channels.size(); ++c) ++place_of(c);
+  for (std::size_t c = static_cast<std::size_t>(first); c < channels.size(); ++c) ++end_of(c);
   int end = static_cast<int>(begin);
   for (std::size_t i = base; i < end_first_.size(); ++i) {
     end += end_first_[i];
     end_first_[i] = end;
   }
   for (std::size_t c = channels.size(); c-- > static_cast<std::size_t>(first);) {
-    end_channels_[static_cast<std::size_t>(--place_of(c))] = static_cast<int>(c);
+    end_channels_[static_cast<std::size_t>(--end_of(c))] = static_cast<int>(c);
   }
 }
 
@@ -97,11 +101,11 @@ void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
     step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.stage)], rank.stage,
-                          model.replica[r], rank.device, static_cast<int>(r)});
+                          rank.place, rank.device, static_cast<int>(r), rank.team, rank.member});
     step.times.push_back({rank.times.begin, rank.times.forward, rank.times.backward,
                           rank.times.update, rank.times.smaller_forward,
-                          rank.times.smaller_backward, rank.times.weight,
-                          rank.times.smaller_weight});
+                          rank.times.smaller_backward, rank.times.weight, rank.times.smaller_weight,
+                          rank.times.step_end, rank.times.exchange});
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
     step.needs.insert(step.needs.end(), rank.times.needs.begin(), rank.times.needs.end());
@@ -126,6 +130,29 @@ void flatten_groups(const Plan& plan, FlatStep& step) {
     add(ranks_of(plan, bucket));
     ++next;
   }
+  if (plan.bodies.empty()) return;
+  for (const PlanBucket& bucket : plan.buckets) {
+    step.further_first.push_back(static_cast<int>(step.group_of_further.size()));
+    const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
+    const std::size_t further = stage.has_teams() ? stage.further_ranks[0].size() : 0;
+    for (std::size_t m = 1; m <= further; ++m) {
+      step.group_of_further.push_back(static_cast<int>(step.group_first.size()) - 1);
+      add(ranks_of_member(stage, m));
+    }
+  }
+}
+
+void flatten_teams(const StepModel& model, FlatStep& step) {
+  step.team_first.push_back(0);
+  for (const std::vector<int>& team : model.teams) {
+    step.team_ranks.insert(step.team_ranks.end(), team.begin(), team.end());
+    step.team_first.push_back(static_cast<int>(step.team_ranks.size()));
+  }
+  for (const TeamCollectives& of : model.team_exchanges) {
+    for (const Exchange& exchange : of.exchanges) {
+      step.team_exchanges.emplace_back(&exchange, of.end - of.first);
+    }
+  }
 }
 
 }  // namespace
@@ -138,6 +165,7 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
                                     [](const auto& b) { return b.divides_gradients(); });
   flatten_ranks(model, scatters, step);
   flatten_groups(plan, step);
+  flatten_teams(model, step);
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});
   }
@@ -145,12 +173,15 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   step.collectives.push_back(&model.report);
   step.collectives.push_back(&model.norm);
   for (const Exchange& gather : model.gathers) step.collectives.push_back(&gather);
+  for (const std::vector<Exchange>& sums : model.further_sums) {
+    for (const Exchange& sum : sums) step.collectives.push_back(&sum);
+  }
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
     const Cut& cut = plan.cuts[end / 4 % plan.cuts.size()];
     const bool producer = end % 4 == 0 || end % 4 == 3;  // sends, and receives the gradient
     const int stage = producer ? cut.from : cut.to;
     step.add_end(model.channel_ends[end],
-                 plan.stages[static_cast<std::size_t>(stage)].ranks.size());
+                 plan.stages[static_cast<std::size_t>(stage)].all_ranks().size());
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -29,14 +30,21 @@ struct FlatTimes {
   double begin = 0, forward = 0, backward = 0, update = 0;
   double smaller_forward = 0, smaller_backward = 0;
   double weight = 0, smaller_weight = 0;  ///< where backward passes are parted: their second parts
+  double step_end = 0;  ///< what the step's last backward pass of a team takes longer
+  double exchange = 0;  ///< in all passes of a step, in which the rank's team exchanges
+  /// Returns those of the step's last backward pass, of a smaller micro-batch.
+  double last_backward() const { return smaller_backward + step_end; }
 };
 
 struct FlatRank {
   const PrecedenceGraph* program = nullptr;
   int stage = 0;
-  int replica = 0;  ///< index in its stage
+  int place = 0;  ///< among the ranks of its stage, which are in the order of replicas, and of
+                  ///< members where replicas are teams
   DeviceId device = 0;
-  int times = 0;  ///< index in FlatStep::times
+  int times = 0;   ///< index in FlatStep::times
+  int team = -1;   ///< the number of its team; -1: it is alone
+  int member = 0;  ///< its number there
 };
 
 /// All tensors of a cut from one rank to another, in one direction.
@@ -63,33 +71,49 @@ struct FlatStep {
   std::vector<double> needs;
   std::vector<FlatChannel> channels;
   /// By bucket: all-reduce or reduce-scatter; then the report and the norm; then by bucket:
-  /// all-gather, or gather for a pass, which may be left out where no bucket is sharded.
+  /// all-gather, or gather for a pass, which may be left out where no bucket is sharded and no
+  /// stage has teams; then the all-reduces of the further members of teams.
   std::vector<const Exchange*> collectives;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
-  /// share buckets. The groups of the stages come first, in their order.
+  /// share buckets. The groups of the stages come first, in their order; of a stage with teams, its
+  /// group is that of the first members. Members sum with those of the same number.
   std::vector<int> group_of_bucket;
   std::vector<int> group_first;    ///< by group, and one more: index in `group_members`
   std::vector<int> group_members;  ///< ranks, by group, ascending
+  /// By bucket: the number, among the all-reduces of further members, of that of its second
+  /// members; empty where no stage has teams.
+  std::vector<int> further_first;
+  std::vector<int> group_of_further;  ///< by all-reduce of further members
+  std::vector<int> team_first;        ///< by team, and one more: index in `team_ranks`
+  std::vector<int> team_ranks;        ///< by team, in the order of its members
+  /// What teams put on links in a step, and how often. Only what counts bytes needs it.
+  std::vector<std::pair<const Exchange*, std::int64_t>> team_exchanges;
 
   std::size_t bucket_count() const { return group_of_bucket.size(); }
   /// Returns the index of an instruction of the collective stream in `collectives`.
-  std::size_t collective_of(const InstructionId& id) const {
+  std::size_t collective_of(const FlatRank& rank, const InstructionId& id) const {
     if (id.opcode == Opcode::kReport) return bucket_count();
     if (id.opcode == Opcode::kNorm) return bucket_count() + 1;
     const auto bucket = static_cast<std::size_t>(id.object);
+    if (rank.member > 0) {
+      return 2 * bucket_count() + 2 +
+             static_cast<std::size_t>(further_first[bucket] + rank.member - 1);
+    }
     return sums_gradients(id.opcode) ? bucket : bucket_count() + 2 + bucket;
   }
   /// Returns the group of a collective; -1 for those in which all ranks take part.
   int group_of_collective(std::size_t collective) const {
     const std::size_t count = bucket_count();
     if (collective == count || collective == count + 1) return -1;
-    return group_of_bucket[collective < count ? collective : collective - count - 2];
+    if (collective < count) return group_of_bucket[collective];
+    if (collective < 2 * count + 2) return group_of_bucket[collective - count - 2];
+    return group_of_further[collective - 2 * count - 2];
   }
   /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
     const std::size_t half = id.micro_batch < smaller_from ? 0 : end_base_.size() / 2;
     const auto base = static_cast<std::size_t>(end_base_[half + end_index(id.object, id.opcode)]);
-    const std::size_t at = base + static_cast<std::size_t>(rank.replica);
+    const std::size_t at = base + static_cast<std::size_t>(rank.place);
     const auto first = static_cast<std::size_t>(end_first_[at]);
     return {end_channels_.data() + first, static_cast<std::size_t>(end_first_[at + 1]) - first};
   }
@@ -97,10 +121,11 @@ struct FlatStep {
   void clear();
   void clear_ends();
   /// Adds the next end. Each cut has four ends, in this order: send, receive, send gradient,
-  /// receive gradient. If there are smaller micro-batches, their ends follow all others.
-  void add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas);
+  /// receive gradient. If there are smaller micro-batches, their ends follow all others. `places`:
+  /// the number of the stage's ranks.
+  void add_end(const std::vector<std::vector<int>>& by_place, std::size_t places);
   /// Adds the two ends of a send and its receive. Their channels start at `first`, sorted by
-  /// sender, then receiver. `senders` and `receivers` are the numbers of replicas of these stages.
+  /// sender, then receiver. `senders` and `receivers` are the numbers of ranks of these stages.
   void add_ends(int first, int senders, int receivers);
   /// Calls `f(end, channel)` for the channels of all ends that send.
   template <typename F>
@@ -121,10 +146,10 @@ struct FlatStep {
     const int kind = static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
     return static_cast<std::size_t>(cut * 4 + kind);
   }
-  void add_end(int first, int replicas, bool sending);
+  void add_end(int first, int places, bool sending);
 
   std::vector<int> end_base_;   // [cut x 4 + opcode - kSend]: index in end_first_
-  std::vector<int> end_first_;  // by replica, and one more: index in end_channels_
+  std::vector<int> end_first_;  // by place, and one more: index in end_channels_
   std::vector<int> end_channels_;
 };
 

@@ -17,6 +17,13 @@
 namespace agpcs {
 namespace {
 
+/// Returns the bytes that travel of a bucket that member `member` of teams sums.
+std::int64_t travelling_bytes_of(const Plan& plan, const PlanBucket& bucket, std::size_t member) {
+  const DType type = travelling_type(bucket.type, plan.training.wire_type);
+  return member_elements(plan, bucket, bucket.stage, member) *
+         static_cast<std::int64_t>(size_of(type));
+}
+
 int channel_end_index(int cut, Opcode opcode) {
   return cut * 4 + static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
 }
@@ -30,15 +37,17 @@ class ChannelBuilder {
   /// Adds the channels of a cut for the micro-batches of the size of `micro_batch`.
   void add_cut(int cut, int micro_batch) {
     first_end_ = micro_batch < model_.smaller_from ? 0 : 4 * plan_.cuts.size();
-    const PlanStage& from = plan_.stages[static_cast<std::size_t>(of(cut).from)];
     Bytes forward, back;
-    for (const int producer : from.ranks) {
+    for (const int producer : plan_.stages[at(of(cut).from)].all_ranks()) {
       for (const Transfer& t : transfers(plan_, cut, producer, micro_batch)) {
-        const CutTensor& tensor = of(cut).tensors[static_cast<std::size_t>(t.tensor)];
-        const std::int64_t bytes =
-            t.rows * tensor.elements_per_row() * static_cast<std::int64_t>(size_of(tensor.type));
-        forward[{producer, t.peer}] += bytes;
-        if (tensor.gradient) back[{t.peer, producer}] += bytes;
+        forward[{producer, t.peer}] += bytes_of(cut, t);
+      }
+    }
+    for (const int consumer : plan_.stages[at(of(cut).to)].all_ranks()) {
+      for (const Transfer& t : transfers(plan_, cut, consumer, micro_batch, true)) {
+        if (of(cut).tensors[at(t.tensor)].gradient) {
+          back[{consumer, t.peer}] += bytes_of(cut, t);
+        }
       }
     }
     add_direction(cut, forward, Opcode::kSend, Opcode::kRecv);
@@ -49,6 +58,10 @@ class ChannelBuilder {
   using Bytes = std::map<std::pair<int, int>, std::int64_t>;  // by sender and receiver
 
   const Cut& of(int cut) const { return plan_.cuts[static_cast<std::size_t>(cut)]; }
+  std::int64_t bytes_of(int cut, const Transfer& t) const {
+    const CutTensor& tensor = of(cut).tensors[at(t.tensor)];
+    return t.rows * tensor.elements_per_row() * static_cast<std::int64_t>(size_of(tensor.type));
+  }
   DeviceId device(int rank) const { return model_.ranks[static_cast<std::size_t>(rank)].device; }
 
   void add_direction(int cut, const Bytes& bytes, Opcode send, Opcode recv) {
@@ -63,11 +76,11 @@ class ChannelBuilder {
   }
 
   std::vector<int>& end(int cut, Opcode opcode, int rank) {
-    const auto replica = static_cast<std::size_t>(model_.replica[static_cast<std::size_t>(rank)]);
-    auto& by_replica =
+    const std::size_t place = at(model_.ranks[at(rank)].place);
+    auto& by_place =
         model_.channel_ends[first_end_ + static_cast<std::size_t>(channel_end_index(cut, opcode))];
-    if (by_replica.size() <= replica) by_replica.resize(replica + 1);
-    return by_replica[replica];
+    if (by_place.size() <= place) by_place.resize(place + 1);
+    return by_place[place];
   }
 
   const Plan& plan_;
@@ -80,22 +93,42 @@ Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
   std::unordered_map<std::string, DeviceId> device_of;
   for (DeviceId id = 0; id < cluster.device_count(); ++id) device_of[cluster.device_name(id)] = id;
   model.ranks.resize(static_cast<std::size_t>(plan.rank_count()));
-  model.replica.resize(model.ranks.size());
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
+    int place = 0;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const auto device = device_of.find(stage.devices[i]);
-      if (device == device_of.end()) {
-        return invalid_input(fmt::format("the plan's device '{}' is not in cluster '{}'",
-                                         stage.devices[i], cluster.name));
+      const std::vector<int> members = stage.members(i);
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        const std::string& name = devices[at(members[m])];
+        const auto device = device_of.find(name);
+        if (device == device_of.end()) {
+          return invalid_input(
+              fmt::format("the plan's device '{}' is not in cluster '{}'", name, cluster.name));
+        }
+        const int team = stage.has_teams() ? static_cast<int>(model.teams.size()) : -1;
+        model.ranks[at(members[m])] = {
+            static_cast<int>(s), device->second, place++, team, static_cast<int>(m), {}};
       }
-      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
-      model.ranks[rank].stage = static_cast<int>(s);
-      model.ranks[rank].device = device->second;
-      model.replica[rank] = static_cast<int>(i);
+      if (stage.has_teams()) model.teams.push_back(members);
     }
   }
   return {};
+}
+
+/// Returns the all-reduces of a bucket by the further members of teams.
+std::vector<Exchange> further_sums(const Plan& plan, const Cluster& cluster,
+                                   const PlanBucket& bucket, const std::vector<DeviceId>& all) {
+  std::vector<Exchange> sums;
+  const PlanStage& stage = plan.stages[at(bucket.stage)];
+  if (!stage.has_teams()) return sums;
+  for (std::size_t m = 1; m <= stage.further_ranks[0].size(); ++m) {
+    std::vector<DeviceId> group;
+    for (const int rank : ranks_of_member(stage, m)) group.push_back(all[at(rank)]);
+    sums.push_back(
+        all_reduce(cluster, group, bucket.algorithm, travelling_bytes_of(plan, bucket, m)));
+  }
+  return sums;
 }
 
 void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model) {
@@ -105,8 +138,10 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
     std::vector<DeviceId> group;
-    for (const int rank : ranks_of(plan, bucket)) group.push_back(all[at(rank)]);
-    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
+    const int first = plan.stages[at(bucket.stage)].ranks.front();
+    for (const int rank : ranks_summing(plan, bucket, first)) group.push_back(all[at(rank)]);
+    const std::int64_t bytes = travelling_bytes_of(plan, bucket, 0);
+    model.further_sums.push_back(further_sums(plan, cluster, bucket, all));
     model.gathers.emplace_back();
     if (bucket.is_sharded()) {
       const auto bytes_of_parts = [&](DType type) {
@@ -125,9 +160,9 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
       model.sums.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));
       continue;
     }
-    const auto [same, first] = flows.try_emplace({bucket.flow, bytes}, b);
+    const auto [same, added] = flows.try_emplace({bucket.flow, bytes}, b);
     const PlanFlow& flow = plan.flows[static_cast<std::size_t>(bucket.flow)];
-    model.sums.push_back(first ? flow_all_reduce(cluster, group, flow, bytes)
+    model.sums.push_back(added ? flow_all_reduce(cluster, group, flow, bytes)
                                : Exchange(model.sums[same->second]));
   }
   model.report = report_all_reduce(cluster, all, plan.training.statistics_every);
@@ -141,18 +176,32 @@ const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const
   const std::size_t first = id.micro_batch < smaller_from ? 0 : channel_ends.size() / 2;
   const auto& ends =
       channel_ends[first + static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
-  const auto index = static_cast<std::size_t>(replica[static_cast<std::size_t>(rank)]);
+  const std::size_t index = at(ranks[at(rank)].place);
   return index < ends.size() ? ends[index] : empty;
 }
 
-const Exchange& StepModel::collective_of(const InstructionId& id) const {
+const Exchange& StepModel::collective_of(int rank, const InstructionId& id) const {
   if (is_of_all_ranks(id.opcode)) return id.opcode == Opcode::kNorm ? norm : report;
+  const int member = ranks[at(rank)].member;
+  if (member > 0) return further_sums[at(id.object)][at(member - 1)];
   return (sums_gradients(id.opcode) ? sums : gathers)[at(id.object)];
+}
+
+std::vector<int> ranks_of_member(const PlanStage& stage, std::size_t member) {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) ranks.push_back(stage.members(i)[member]);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+std::vector<int> ranks_summing(const Plan& plan, const PlanBucket& bucket, int rank) {
+  const PlanStage& stage = plan.stages[at(bucket.stage)];
+  if (!stage.has_teams()) return ranks_of(plan, bucket);
+  return ranks_of_member(stage, member_of(stage, rank));
 }
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs) {
-  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "the simulator"));
   StepModel model;
   AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
   AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));
@@ -160,6 +209,7 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
     AGPCS_TRY(PrecedenceGraph waits, precedence_graph(program));
     model.programs.push_back(std::move(waits));
   }
+  model.micro_batches = static_cast<int>(plan.micro_batches);
   model.smaller_from = static_cast<int>(plan.smaller_from());
   const bool smaller = model.smaller_from < plan.micro_batches;
   model.channel_ends.resize(plan.cuts.size() * (smaller ? 8 : 4));
@@ -169,6 +219,19 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
   for (int cut = 0; cut < cuts && smaller; ++cut) channels.add_cut(cut, model.smaller_from);
   add_collectives(plan, cluster, model);
   return model;
+}
+
+TeamPart team_part_of(const StepModel& model, int rank, const InstructionId& id) {
+  const RankTimes& times = model.ranks[at(rank)].times;
+  if (model.ranks[at(rank)].team < 0) return {};
+  const bool smaller = id.micro_batch >= model.smaller_from;
+  if (id.opcode == Opcode::kForward) return smaller ? times.in_smaller_forward : times.in_forward;
+  if (id.opcode != Opcode::kBackward) return {};
+  TeamPart part = smaller ? times.in_smaller_backward : times.in_backward;
+  if (id.micro_batch + 1 != model.micro_batches) return part;
+  part.exchange += times.in_step_end.exchange;
+  part.waiting += times.in_step_end.waiting;
+  return part;
 }
 
 std::string title_of(const Plan& plan, int stage, InstructionId id) {

@@ -13,11 +13,18 @@
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+/// The seconds of a pass of a team in which a member does not compute.
+struct TeamPart {
+  double exchange = 0;  ///< its team exchanges
+  double waiting = 0;   ///< it waits for slower members
+};
 
 /// Seconds on one rank.
 struct RankTimes {
@@ -32,6 +39,12 @@ struct RankTimes {
   /// [which (`need_times`) x buckets + bucket]: from the start of a pass until it needs the
   /// bucket's parameters; empty where ranks divide none of the plan.
   std::vector<double> needs;
+  /// What the step's last backward pass takes longer: the team's exchanges of gradients of
+  /// parameters.
+  double step_end = 0;
+  double exchange = 0;  ///< in all passes of a step, in which the rank's team exchanges
+  /// Of a member of a team: the parts of its passes of larger and of smaller micro-batches.
+  TeamPart in_forward, in_backward, in_smaller_forward, in_smaller_backward, in_step_end;
 };
 
 /// All tensors of a cut that travel from one rank to another, in one direction.
@@ -44,32 +57,57 @@ struct Channel {
 struct StepRank {
   int stage = 0;
   DeviceId device = 0;
+  int place = 0;   ///< among the ranks of its stage, by replica, then member
+  int team = -1;   ///< index in `StepModel::teams`; -1: it is alone
+  int member = 0;  ///< its number in the team
   RankTimes times;
+};
+
+/// What a team exchanges within each of its passes of some micro-batches.
+struct TeamCollectives {
+  int team = 0;
+  Opcode pass = Opcode::kForward;  ///< or kBackward
+  int first = 0, end = 0;          ///< micro-batches
+  std::vector<Exchange> exchanges = {};
 };
 
 struct StepModel {
   std::vector<PrecedenceGraph> programs;  ///< by stage
   std::vector<StepRank> ranks;
   std::vector<Channel> channels;
+  int micro_batches = 1;
   int smaller_from = 0;  ///< `Plan::smaller_from`
-  /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: the channels that this
-  /// instruction of the replica waits for. If there are smaller micro-batches, theirs follow.
+  /// channel_ends[cut x 4 + (opcode - kSend)][place in the stage]: the channels that this
+  /// instruction of the rank waits for. If there are smaller micro-batches, theirs follow.
   std::vector<std::vector<std::vector<int>>> channel_ends;
   std::vector<Exchange> sums;     ///< by bucket: its all-reduce or reduce-scatter
   std::vector<Exchange> gathers;  ///< by bucket: its all-gather, if it is sharded
-  Exchange report, norm;          ///< of all ranks; without phases where the plan does not clip
-  std::vector<int> replica;       ///< by rank: its index in its stage
+  /// By bucket: of further members of teams, from member 1 on, each with those of its number.
+  std::vector<std::vector<Exchange>> further_sums;
+  Exchange report, norm;  ///< of all ranks; without phases where the plan does not clip
+  std::vector<std::vector<int>> teams;  ///< the ranks of each, in the order of members
+  std::vector<TeamCollectives> team_exchanges;
 
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
   /// Returns the exchange of an instruction of the collective stream.
-  const Exchange& collective_of(const InstructionId& id) const;
+  const Exchange& collective_of(int rank, const InstructionId& id) const;
 };
+
+/// Returns the ranks that sum a stage's buckets together with member `member` of its teams,
+/// ascending: those of that number. Where replicas are single ranks: all, as member 0.
+std::vector<int> ranks_of_member(const PlanStage& stage, std::size_t member);
+/// Returns the ranks that sum a bucket together with `rank`, ascending.
+std::vector<int> ranks_summing(const Plan& plan, const PlanBucket& bucket, int rank);
 
 /// Makes the model of a plan that verifies. Errors: a device or operator that does not exist, an
 /// `after` that names no instruction. Cost: O(instructions + operators x different shares +
 /// transfers).
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs);
+
+/// Returns the part of a pass in which `rank` does not compute, as a member of a team; nothing of
+/// other instructions and ranks.
+TeamPart team_part_of(const StepModel& model, int rank, const InstructionId& id);
 
 /// Returns a title for people: "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0",
 /// "report".

@@ -2,8 +2,12 @@
 #include "cost_model/step/times.h"
 
 #include "cost_model/step/flat_step.h"
+#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team_times.h"
+#include "ir/base/at.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
@@ -12,9 +16,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -163,6 +172,131 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
   return times;
 }
 
+/// The times of a stage whose replicas are teams, and what these exchange.
+class TeamStageTimes {
+ public:
+  TeamStageTimes(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                 const CostTable& costs, MemberCosts& members, int stage, StepModel& model)
+      : plan_(plan),
+        graph_(graph),
+        cluster_(cluster),
+        costs_(costs),
+        members_(members),
+        stage_(stage),
+        spec_(plan.stages[at(stage)]),
+        model_(model) {}
+
+  Status run(const std::vector<OpId>& ops) {
+    AGPCS_TRY(const TeamBody body,
+              team_body_of(graph_, plan_.bodies[at(spec_.body)], ops, plan_.training.precision));
+    AGPCS_RETURN_IF_ERROR(find_parameters(body));
+    const TeamWork work(graph_, body, plan_.training.precision);
+    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) add(work, replica);
+    return {};
+  }
+
+ private:
+  Status find_parameters(const TeamBody& body) {
+    std::unordered_map<std::string_view, TensorId> own;
+    for (const TeamForm& form : body.forms) {
+      const Tensor& tensor = graph_.tensor(form.tensor);
+      if (tensor.kind == TensorKind::kParameter) own.emplace(tensor.name, form.tensor);
+    }
+    parameters_.resize(plan_.buckets.size());
+    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+      if (!plan_.buckets[b].is_of(stage_)) continue;
+      for (const BucketMember& member : plan_.buckets[b].members) {
+        const auto id = own.find(member.parameter);
+        if (id == own.end()) {
+          return invalid_input(fmt::format(
+              "bucket {} has parameter '{}', which its stage of model '{}' does not use",
+              plan_.buckets[b].name, member.parameter, graph_.called()));
+        }
+        parameters_[b].push_back(id->second);
+      }
+    }
+    return {};
+  }
+
+  void add(const TeamWork& work, std::size_t replica) {
+    const std::vector<int> ranks = spec_.members(replica);
+    std::vector<DeviceId> devices;
+    for (const int rank : ranks) devices.push_back(model_.ranks[at(rank)].device);
+    const std::int64_t samples = spec_.samples[replica];
+    const std::int64_t fewer = spec_.samples_of(replica, true);
+    const TeamTimes larger = work.times(cluster_, members_, devices, samples);
+    const TeamTimes smaller =
+        fewer == samples ? larger : work.times(cluster_, members_, devices, fewer);
+    for (std::size_t m = 0; m < ranks.size(); ++m) {
+      model_.ranks[at(ranks[m])].times = times_of_member(work, larger, smaller, devices[m], m);
+    }
+    const auto from = static_cast<int>(plan_.smaller_from());
+    const auto all = static_cast<int>(plan_.micro_batches);
+    const int team = model_.ranks[at(ranks[0])].team;
+    for (const Opcode pass : {Opcode::kForward, Opcode::kBackward}) {
+      const bool forward = pass == Opcode::kForward;
+      add_exchanges(work.exchanges(cluster_, devices, samples, forward), {team, pass, 0, from});
+      if (from == all) continue;
+      add_exchanges(work.exchanges(cluster_, devices, fewer, forward), {team, pass, from, all});
+    }
+    add_exchanges(work.step_end_exchanges(cluster_, devices),
+                  {team, Opcode::kBackward, all - 1, all});
+  }
+
+  void add_exchanges(std::vector<Exchange> exchanges, TeamCollectives of) {
+    of.exchanges = std::move(exchanges);
+    model_.team_exchanges.push_back(std::move(of));
+  }
+
+  static TeamPart part_of(const TeamPassSeconds& pass, std::size_t member) {
+    constexpr double kRounding = 1e-12;
+    const double waiting = pass.seconds - pass.exchange - pass.computing[member];
+    return {pass.exchange, waiting > kRounding * pass.seconds ? waiting : 0};
+  }
+
+  RankTimes times_of_member(const TeamWork& work, const TeamTimes& larger, const TeamTimes& smaller,
+                            DeviceId device, std::size_t m) const {
+    RankTimes times;
+    times.gradients.resize(plan_.buckets.size());
+    times.larger_gradients.resize(plan_.buckets.size());
+    std::int64_t elements = 0, tensors = 0;
+    for (std::size_t b = 0; b < parameters_.size(); ++b) {
+      if (parameters_[b].empty()) continue;
+      times.gradients[b] = smaller.gradients();
+      times.larger_gradients[b] = larger.gradients();
+      for (const TensorId id : parameters_[b]) {
+        elements += work.held(id)[m];
+        ++tensors;
+      }
+    }
+    const int kind = cluster_.devices[at(device)].kind;
+    times.begin = costs_.begin_seconds(kind, elements);
+    times.update = costs_.update_seconds(kind, elements, tensors);
+    times.forward = larger.forward.seconds;
+    times.backward = larger.backward.seconds;
+    times.smaller_forward = smaller.forward.seconds;
+    times.smaller_backward = smaller.backward.seconds;
+    times.step_end = larger.step_end.seconds;
+    times.exchange = exchange_seconds(larger, smaller, plan_.micro_batches, plan_.smaller_from());
+    times.in_forward = part_of(larger.forward, m);
+    times.in_backward = part_of(larger.backward, m);
+    times.in_smaller_forward = part_of(smaller.forward, m);
+    times.in_smaller_backward = part_of(smaller.backward, m);
+    times.in_step_end = part_of(larger.step_end, m);
+    return times;
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  const Cluster& cluster_;
+  const CostTable& costs_;
+  MemberCosts& members_;
+  int stage_;
+  const PlanStage& spec_;
+  StepModel& model_;
+  std::vector<std::vector<TensorId>> parameters_;  // by bucket; of other stages none
+};
+
 }  // namespace
 
 Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
@@ -183,9 +317,10 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
   std::map<std::tuple<int, int, std::int64_t, std::int64_t, bool>, RankTimes> known;
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     StepRank& rank = model.ranks[r];
+    if (rank.team >= 0) continue;
     const auto s = static_cast<std::size_t>(rank.stage);
     const int kind = cluster.devices[static_cast<std::size_t>(rank.device)].kind;
-    const auto replica = static_cast<std::size_t>(model.replica[r]);
+    const std::size_t replica = at(rank.place);
     const std::int64_t samples = plan.stages[s].samples[replica], elsewhere = others[s][replica];
     const bool odd = plan.stages[s].odd == static_cast<int>(r);
     const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
@@ -207,6 +342,13 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
       std::copy(smaller.needs.begin(), smaller.needs.begin() + half, larger);
     }
     rank.times = entry->second;
+  }
+  MemberCosts members(graph, cluster, plan.training, costs);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].has_teams()) continue;
+    AGPCS_RETURN_IF_ERROR(
+        TeamStageTimes(plan, graph, cluster, costs, members, static_cast<int>(s), model)
+            .run(work[s].ops));
   }
   return {};
 }

@@ -6,7 +6,6 @@
 #include "ir/plan/choices.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/stage_memory.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/group_gradients.h"
 
 #include <fmt/format.h>
@@ -71,7 +70,6 @@ std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
 }  // namespace
 
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by) {
-  AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "the planner"));
   if (strategy.buckets.empty()) {
     strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
   }
@@ -90,11 +88,13 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
   MemoryFit worst;
   double memories = 0;
   bool first = true;
-  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {  // idle ranks need no memory
-    for (std::size_t i = 0; i < plan.stages[s].ranks.size(); ++i) {
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {    // idle ranks need no memory
+    const std::vector<int> ranks = plan.stages[s].all_ranks();  // both are ascending
+    const std::vector<DeviceId> devices = all_devices(strategy.stages[s]);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
       MemoryFit fit;
-      fit.rank = plan.stages[s].ranks[i];
-      fit.device = strategy.stages[s].devices[i];
+      fit.rank = ranks[i];
+      fit.device = devices[i];
       fit.use = uses[static_cast<std::size_t>(fit.rank)];
       fit.capacity = problem.cluster.kind_of(fit.device).memory_bytes;
       memories =

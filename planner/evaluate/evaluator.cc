@@ -6,12 +6,14 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/state_parts.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_replicas.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step/channels.h"
+#include "planner/evaluate/step/teams.h"
+#include "planner/evaluate/step/times.h"
 #include "planner/evaluate/step_folder.h"
 #include "planner/evaluate/step_tails.h"
 
@@ -21,12 +23,6 @@
 #include <vector>
 
 namespace agpcs {
-
-namespace {
-
-constexpr const char* kMe = "the evaluator";
-
-}  // namespace
 
 class Evaluator::Impl {
  public:
@@ -60,20 +56,17 @@ class Evaluator::Impl {
   }
 
   std::int64_t lacking(const Strategy& strategy) {
-    need_no_teams(strategy, kMe);
     // What a replica owns depends on the buckets.
     divides(strategy) ? load_buckets(strategy) : load_memory(strategy);
     return replicas_.most_lacking();
   }
 
   std::int64_t divided_bytes(const Strategy& strategy, int stage) {
-    need_no_teams(strategy, kMe);
     load_memory(strategy);
     return replicas_.divided_of(stage).bytes();
   }
 
   Strategy grouped(Strategy strategy) {
-    need_no_teams(strategy, kMe);
     load_buckets(strategy);
     strategy.buckets = buckets_.of_strategy();
     return strategy;
@@ -81,7 +74,6 @@ class Evaluator::Impl {
 
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              const Recomputation& recompute) {
-    need_no_teams(strategy, kMe);
     load_memory(strategy);
     return replicas_.undivided_peak(stage, samples, recompute);
   }
@@ -89,7 +81,6 @@ class Evaluator::Impl {
  private:
   /// Returns the score without memory.
   Score score_of_step(const Strategy& strategy, double most) {
-    need_no_teams(strategy, kMe);
     Score score;
     score.step_seconds = run(
         strategy, [](int) { return true; }, most);
@@ -110,7 +101,7 @@ class Evaluator::Impl {
     step_.clear();
     step_.micro_batches = static_cast<int>(strategy.micro_batches);
     add_ranks();
-    add_times();
+    times_.add(strategy, *partition_, team_of_stage_, step_);
     const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
     add_collectives(takes_time);
@@ -119,8 +110,8 @@ class Evaluator::Impl {
                                      buckets_.all(), parted(), step_);
       if (least > most * (1 + 1e-9)) return least;
     }
-    add_channels(false);
-    if (larger != 0) add_channels(true);
+    channels_.add(strategy, *partition_, numbers_, false, step_);
+    if (larger != 0) channels_.add(strategy, *partition_, numbers_, true, step_);
     const bool finished = engine_.run(folder_.fold(step_), {}, most);
     AGPCS_CHECK(finished, "the programs of codegen wait for each other");
     return engine_.result().seconds;
@@ -162,7 +153,8 @@ class Evaluator::Impl {
       group = groups_.find(spec(stage).devices, group);
       shape_.alone.push_back(spec(stage).devices.size() == 1);
     }
-    buckets_.load(strategy, *partition_, group_of_stage_);
+    load_further_groups();
+    buckets_.load(strategy, *partition_, group_of_stage_, team_of_stage_);
     shape_.set_passes(strategy, partition_->cuts);
     shape_.uses.clear();
     if (divides_) {
@@ -171,14 +163,37 @@ class Evaluator::Impl {
         shape_.uses.push_back(replicas_.uses_of(stage));
       }
     } else {
-      replicas_.load(strategy, *partition_);
+      replicas_.load(strategy, *partition_, team_of_stage_);
     }
     buckets_.write(shape_);
+  }
+
+  /// Finds the groups with which further members of teams sum gradients.
+  void load_further_groups() {
+    further_groups_.clear();
+    if (strategy_->bodies.empty()) return;
+    further_groups_.resize(at(stage_count()));
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      if (!spec(stage).has_teams()) continue;
+      for (std::size_t m = 0; m < spec(stage).further[0].size(); ++m) {
+        std::vector<DeviceId> devices;
+        for (const std::vector<DeviceId>& further : spec(stage).further) {
+          devices.push_back(further[m]);
+        }
+        std::sort(devices.begin(), devices.end());
+        further_groups_[at(stage)].push_back(groups_.find(devices, nullptr));
+      }
+    }
   }
 
   void load_partition(const Strategy& strategy) {
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
+    team_of_stage_.assign(strategy.stages.size(), nullptr);
+    for (int stage = 0; stage < stage_count() && !strategy.bodies.empty(); ++stage) {
+      if (!spec(stage).has_teams()) continue;
+      team_of_stage_[at(stage)] = &teams_.find(info(stage), strategy.bodies[at(spec(stage).body)]);
+    }
   }
 
   /// Loads what `most_lacking` needs. A program's memory does not depend on its buckets.
@@ -190,7 +205,7 @@ class Evaluator::Impl {
     shape_.states.clear();
     shape_.uses.clear();
     shape_.sharers.clear();
-    replicas_.load(strategy, *partition_, memory_table_.find(shape_).memory);
+    replicas_.load(strategy, *partition_, team_of_stage_, memory_table_.find(shape_).memory);
   }
 
   /// Sets the ranks, which follow the order of devices, as in `lower`.
@@ -198,10 +213,11 @@ class Evaluator::Impl {
     std::fill(rank_of_.begin(), rank_of_.end(), FlatRank());
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::vector<DeviceId>& devices = spec(stage).devices;
-      for (std::size_t i = 0; i < devices.size(); ++i) {
+      for (std::size_t i = 0; i < devices.size() && !spec(stage).has_teams(); ++i) {
         rank_of_[at(devices[i])] = {&(*programs_)[at(stage)], stage, static_cast<int>(i),
                                     devices[i], replicas_.index_of(stage, i)};
       }
+      if (spec(stage).has_teams()) add_members(stage);
     }
     used_.clear();
     for (const FlatRank& rank : rank_of_) {
@@ -221,6 +237,48 @@ class Evaluator::Impl {
       }
       step_.group_of_bucket.push_back(group);
     }
+    if (!strategy_->bodies.empty()) add_teams();
+  }
+
+  /// Sets the ranks of a stage's teams, without their numbers.
+  void add_members(int stage) {
+    std::size_t place = 0;
+    for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+      int member = 0;
+      for (const DeviceId device : members_of(spec(stage), i)) {
+        rank_of_[at(device)] = {&(*programs_)[at(stage)],
+                                stage,
+                                static_cast<int>(place),
+                                device,
+                                replicas_.index_of(stage, place),
+                                static_cast<int>(i),
+                                member++};
+        ++place;
+      }
+    }
+  }
+
+  /// Adds teams, and the groups in which further members sum buckets.
+  void add_teams() {
+    step_.team_first.push_back(0);
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      if (!spec(stage).has_teams()) continue;
+      for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+        const auto team = static_cast<int>(step_.team_first.size()) - 1;
+        for (const DeviceId device : members_of(spec(stage), i)) {
+          step_.team_ranks.push_back(numbers_[at(device)]);
+          step_.ranks[at(numbers_[at(device)])].team = team;
+        }
+        step_.team_first.push_back(static_cast<int>(step_.team_ranks.size()));
+      }
+    }
+    for (const StepBucket& bucket : buckets_.all()) {
+      step_.further_first.push_back(static_cast<int>(step_.group_of_further.size()));
+      for (const GroupInfo* const group : further_groups_[at(bucket.stage)]) {
+        step_.group_of_further.push_back(static_cast<int>(step_.group_first.size()) - 1);
+        add_group(group->devices);
+      }
+    }
   }
 
   void add_group(const std::vector<DeviceId>& devices) {
@@ -228,116 +286,16 @@ class Evaluator::Impl {
     step_.group_first.push_back(static_cast<int>(step_.group_members.size()));
   }
 
-  void add_times() {
-    elements_.assign(at(stage_count()), 0);
-    tensors_.assign(at(stage_count()), 0);
-    bool scatters = false, gathers = false;
-    for (const StepBucket& bucket : buckets_.all()) {
-      scatters = scatters || bucket.state >= StateLevel::kGradients;
-      gathers = gathers || bucket.state == StateLevel::kParameters;
-      bucket.for_each_stage([&](int stage, int) {
-        elements_[at(stage)] += bucket.elements;
-        tensors_[at(stage)] += bucket.tensors;
-      });
-    }
-    for (const EqualReplicas& equal : replicas_.equals()) {
-      ReplicaKey replica = {equal.kind, equal.samples, spec(equal.stage).recompute, parted()};
-      const StageSeconds& seconds = stages_.seconds(info(equal.stage), replica);
-      if (equal.odd) --replica.samples;
-      const StageSeconds& smaller = stages_.seconds(info(equal.stage), replica);
-      const std::int64_t elements = elements_[at(equal.stage)];
-      step_.times.push_back({problem_.costs.begin_seconds(equal.kind, elements), seconds.forward,
-                             seconds.backward,
-                             problem_.costs.update_seconds(equal.kind, elements - equal.others,
-                                                           tensors_[at(equal.stage)]),
-                             smaller.forward, smaller.backward, seconds.weight, smaller.weight});
-      for (const StepBucket& bucket : buckets_.all()) {
-        step_.gradients.push_back(0);
-        if (scatters) step_.larger_gradients.push_back(0);
-        bucket.for_each_stage([&](int stage, int first) {
-          if (stage != equal.stage) return;
-          step_.gradients.back() = smaller.gradients[at(first)];
-          if (scatters) step_.larger_gradients.back() = seconds.gradients[at(first)];
-        });
-      }
-      if (gathers) add_needs(equal);
-    }
-  }
-
-  /// Adds when passes of a replica need parameters that are divided.
-  void add_needs(const EqualReplicas& equal) {
-    const std::size_t buckets = buckets_.all().size(), row = step_.needs.size();
-    step_.needs.resize(row + kNeedTimes * buckets);
-    for (const bool larger : {false, true}) {
-      const std::int64_t samples = equal.samples - (equal.odd && !larger ? 1 : 0);
-      StageInfo& stage = info(equal.stage);
-      const StageNeeds* needs = nullptr;
-      for (std::size_t b = 0; b < buckets; ++b) {
-        const StepBucket& bucket = buckets_.all()[b];
-        if (bucket.stage != equal.stage || bucket.state != StateLevel::kParameters) continue;
-        if (needs == nullptr) {
-          needs = &stages_.needs(stage, {equal.kind, samples, spec(equal.stage).recompute});
-        }
-        const auto place_of = [&](OpId op) {
-          const std::vector<OpId>& ops = stage.parts.ops;
-          return static_cast<std::size_t>(std::lower_bound(ops.begin(), ops.end(), op) -
-                                          ops.begin());
-        };
-        step_.needs[row + need_times(true, larger) * buckets + b] =
-            needs->forward[place_of(stage.firsts[at(bucket.first)])];
-        step_.needs[row + need_times(false, larger) * buckets + b] =
-            needs->backward[place_of(bucket.needed)];
-      }
-    }
-  }
-
-  /// Adds the channels of all cuts for the larger or the smaller micro-batches.
-  void add_channels(bool smaller) {
-    for (const CutInfo& cut : partition_->cuts) {
-      add_channels(cut.from, cut.to, cut.forward, true, smaller);
-      add_channels(cut.to, cut.from, cut.back, false, smaller);
-    }
-  }
-
-  std::int64_t samples_of(int stage, std::size_t replica, bool smaller) const {
-    return spec(stage).shares[replica] - (smaller && replicas_.odd_of(stage) == replica ? 1 : 0);
-  }
-
-  /// Adds the channels of one cut in one direction, by sender, then receiver: those of `transfers`,
-  /// summed over the tensors.
-  void add_channels(int from, int to, const CutBytes& bytes, bool forward, bool smaller) {
-    const StageSpec& senders = spec(from);
-    const StageSpec& receivers = spec(to);
-    const int first = static_cast<int>(step_.channels.size());
-    const std::size_t producers = (forward ? senders : receivers).devices.size();
-    std::int64_t begin = 0;  // first of the sender's rows
-    for (std::size_t i = 0; i < senders.devices.size() && (bytes.rows || bytes.whole); ++i) {
-      const std::int64_t end = begin + samples_of(from, i, smaller);
-      std::int64_t other = 0;  // first of the receiver's rows
-      for (std::size_t j = 0; j < receivers.devices.size(); ++j) {
-        const std::int64_t share = samples_of(to, j, smaller);
-        const std::int64_t rows = std::min(end, other + share) - std::max(begin, other);
-        other += share;
-        const bool some = bytes.rows && rows > 0;
-        const bool all = bytes.whole && (forward ? j % producers == i : i % producers == j);
-        if (!some && !all) continue;
-        const DeviceId a = senders.devices[i], b = receivers.devices[j];
-        step_.channels.push_back(
-            {numbers_[at(a)], numbers_[at(b)],
-             (some ? rows * bytes.row_bytes : 0) + (all ? bytes.whole_bytes : 0),
-             groups_.transfer_between(a, b)});
-      }
-      begin = end;
-    }
-    step_.add_ends(first, static_cast<int>(senders.devices.size()),
-                   static_cast<int>(receivers.devices.size()));
-  }
-
   /// Returns the bytes of the parts of a bucket that travel as `type`.
   const std::vector<std::int64_t>& part_bytes(const StepBucket& bucket, DType type) {
     part_bytes_ = bucket.parts;
     for (std::int64_t& part : part_bytes_) part *= static_cast<std::int64_t>(size_of(type));
     return part_bytes_;
+  }
+
+  /// Returns the bytes of a bucket that its stage's devices sum, or the first members of teams.
+  static std::int64_t bytes_of_first(const StepBucket& bucket) {
+    return bucket.members.empty() ? bucket.bytes : bucket.members[0].bytes;
   }
 
   template <typename F>
@@ -353,28 +311,41 @@ class Evaluator::Impl {
           : !bucket.parts.empty()
               ? groups_.reduce_scatter_of(group, bucket.algorithm,
                                           part_bytes(bucket, travelling_type(bucket.held, wire)))
-          : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
-                                   : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
+          : bucket.flow != nullptr
+              ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
+              : groups_.all_reduce_of(group, bucket.algorithm, bytes_of_first(bucket)));
     }
     everybody_ = groups_.find(used_, everybody_);
     step_.collectives.push_back(groups_.report_of(*everybody_));
     const bool clips = problem_.training.optimizer.clips();
     step_.collectives.push_back(clips ? groups_.norm_of(*everybody_) : &kNothing);
     for (const StepBucket& bucket : buckets_.all()) {
-      if (!divides_) break;
+      if (!divides_ && strategy_->bodies.empty()) break;
       const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);
       step_.collectives.push_back(bucket.parts.empty() || !takes
                                       ? &kNothing
                                       : groups_.all_gather_of(*bucket.group, bucket.algorithm,
                                                               part_bytes(bucket, bucket.held)));
     }
+    for (const StepBucket& bucket : buckets_.all()) {
+      for (std::size_t m = 1; m < bucket.members.size(); ++m) {
+        GroupInfo& group = *further_groups_[at(bucket.stage)][m - 1];
+        step_.collectives.push_back(
+            group.devices.size() < 2 || !takes_time(bucket.stage)
+                ? &kNothing
+                : groups_.all_reduce_of(group, bucket.algorithm, bucket.members[m].bytes));
+      }
+    }
   }
 
   const Problem& problem_;
   StageTable stages_;
+  TeamTable teams_{problem_, stages_};
   GroupTable groups_;
-  StepBuckets buckets_{problem_, stages_, groups_};
-  StepReplicas replicas_{problem_, stages_};
+  StepBuckets buckets_{problem_, stages_, teams_, groups_};
+  StepReplicas replicas_{problem_, stages_, teams_};
+  RankSeconds times_{problem_, stages_, teams_, replicas_, buckets_};
+  StepChannels channels_{groups_, replicas_};
   ProgramTable program_table_{ProgramTable::Of::kStep};
   ProgramTable memory_table_{ProgramTable::Of::kMemory};
   StepFolder folder_;
@@ -386,14 +357,15 @@ class Evaluator::Impl {
   const PartitionInfo* partition_ = nullptr;
   const std::vector<PrecedenceGraph>* programs_ = nullptr;
   PipelineShape shape_;
+  std::vector<TeamInfo*> team_of_stage_;  // nullptr: its replicas are devices
   std::vector<GroupInfo*> group_of_stage_;
+  std::vector<std::vector<GroupInfo*>> further_groups_;  // by stage and further member of teams
   GroupInfo* everybody_ = nullptr;
   std::vector<std::int64_t> part_bytes_;
-  bool divides_ = false;                          // a stage divides its state
-  std::vector<FlatRank> rank_of_;                 // by device
-  std::vector<int> numbers_;                      // rank by device
-  std::vector<DeviceId> used_;                    // devices, by rank
-  std::vector<std::int64_t> elements_, tensors_;  // trained, by stage
+  bool divides_ = false;           // a stage divides its state
+  std::vector<FlatRank> rank_of_;  // by device
+  std::vector<int> numbers_;       // rank by device
+  std::vector<DeviceId> used_;     // devices, by rank
 };
 
 Evaluator::Evaluator(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) {}

@@ -10,10 +10,22 @@
 
 namespace agpcs {
 
+void write_devices(const Strategy& strategy, const std::vector<int>& stages,
+                   std::vector<DeviceId>& devices) {
+  devices.clear();
+  for (const int stage : stages) {
+    const std::vector<DeviceId>& own = strategy.stages[at(stage)].devices;
+    devices.insert(devices.end(), own.begin(), own.end());
+  }
+  std::sort(devices.begin(), devices.end());
+}
+
 void StepBuckets::load(const Strategy& strategy, const PartitionInfo& partition,
-                       const std::vector<GroupInfo*>& devices) {
+                       const std::vector<GroupInfo*>& devices,
+                       const std::vector<TeamInfo*>& teams) {
   strategy_ = &strategy;
   partition_ = &partition;
+  team_of_stage_ = &teams;
   buckets_.clear();
   strategy.buckets.empty() ? group(devices) : read(devices);
 }
@@ -24,6 +36,10 @@ void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
   for (int stage = 0; stage < static_cast<int>(devices.size()); ++stage) {
     GroupInfo& of_stage = *devices[at(stage)];
     const StageSpec& spec = strategy_->stages[at(stage)];
+    if (TeamInfo* const team = (*team_of_stage_)[at(stage)]) {
+      group_team(stage, of_stage, *team);
+      continue;
+    }
     const StageInfo::Groups& groups =
         divided_by(spec, problem_.training) >= StateLevel::kGradients
             ? stages_.filled(info(stage), bytes)
@@ -38,6 +54,39 @@ void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
   for (const SharedParameters* const shared : stages_.shared(*partition_, bytes)) {
     StepBucket& bucket = add_shared(*shared);
     bucket.algorithm = groups_.choose(*bucket.group, bucket.bytes);
+  }
+}
+
+void StepBuckets::group_team(int stage, GroupInfo& of_stage, TeamInfo& team) {
+  const std::int64_t bytes = problem_.options.bucket_bytes;
+  const StageInfo::Groups& groups =
+      bytes > 0 ? teams_.packed(team, bytes)
+                : teams_.scheduled(team, strategy_->stages[at(stage)], groups_.lines_of(of_stage),
+                                   of_stage.number);
+  std::size_t next = 0;
+  for (const StageInfo::Group& one : groups) {
+    StepBucket bucket = {one.bytes, one.elements, one.tensors, one.held, stage};
+    bucket.algorithm = groups_.choose(of_stage, one.bytes);
+    bucket.group = &of_stage;
+    for (std::int64_t i = 0; i < one.tensors; ++i) {
+      bucket.parameters.push_back(team.parameters[next++].id);
+    }
+    set_members(team, bucket);
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+/// Sets what the members of teams sum of a bucket.
+void StepBuckets::set_members(const TeamInfo& team, StepBucket& bucket) const {
+  bucket.members.resize(team.work.members());
+  bucket.bytes = 0;
+  for (std::size_t m = 0; m < bucket.members.size(); ++m) {
+    for (const TensorId id : bucket.parameters) {
+      const MemberSum sum = teams_.sum_of(team, stages_.parameter(id), m);
+      bucket.members[m].elements += sum.elements;
+      bucket.members[m].bytes += sum.bytes;
+    }
+    bucket.bytes = std::max(bucket.bytes, bucket.members[m].bytes);
   }
 }
 
@@ -83,6 +132,10 @@ void StepBuckets::read(const std::vector<GroupInfo*>& devices) {
       first = std::min(first, parameter.first);
     }
     own.first = info(bucket.stage).index_of(first);
+    if (const TeamInfo* const team = (*team_of_stage_)[at(bucket.stage)]) {
+      own.parameters = bucket.parameters;
+      set_members(*team, own);
+    }
     buckets_.push_back(std::move(own));
   }
 }
@@ -97,7 +150,9 @@ std::vector<Bucket> StepBuckets::of_strategy() const {
       bucket.parameters = own.shared->parameters;
       bucket.shared_with.assign(own.shared->stages.begin() + 1, own.shared->stages.end());
     }
-    for (std::int64_t i = 0; i < own.tensors && own.shared == nullptr; ++i) {
+    if (!own.members.empty()) bucket.parameters = own.parameters;
+    const bool known = !bucket.parameters.empty();
+    for (std::int64_t i = 0; i < own.tensors && !known; ++i) {
       bucket.parameters.push_back(info(own.stage).parameters[next[at(own.stage)]++].id);
     }
     buckets.push_back(std::move(bucket));

@@ -6,6 +6,7 @@
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step/teams.h"
 #include "planner/problem/problem.h"
 
 #include <cstddef>
@@ -26,6 +27,10 @@ struct StepBucket {
   const SharedParameters* shared = nullptr;  ///< if it has several stages
   std::vector<std::int64_t> parts = {};      ///< elements by device of `group`, if they divide it
   StateLevel state = StateLevel::kWhole;     ///< what these divide
+  /// Of a stage with teams: what members sum, by their number; `bytes` are then those of the member
+  /// that sums most, and `group` is that of the first members.
+  std::vector<MemberSum> members = {};
+  std::vector<TensorId> parameters = {};  ///< of a stage with teams
   OpId needed = kNone;  ///< before which backward passes need its parameters, if they are divided
 
   /// Calls `f(stage, first)` for each stage of it, with the index in its `firsts`.
@@ -38,16 +43,21 @@ struct StepBucket {
   }
 };
 
-/// Refers to `stages` and `groups`.
+/// Writes the devices of some stages of `strategy` to `devices`, ascending.
+void write_devices(const Strategy& strategy, const std::vector<int>& stages,
+                   std::vector<DeviceId>& devices);
+
+/// Refers to `stages`, `teams` and `groups`.
 class StepBuckets {
  public:
-  StepBuckets(const Problem& problem, StageTable& stages, GroupTable& groups)
-      : problem_(problem), stages_(stages), groups_(groups) {}
+  StepBuckets(const Problem& problem, StageTable& stages, TeamTable& teams, GroupTable& groups)
+      : problem_(problem), stages_(stages), teams_(teams), groups_(groups) {}
 
   /// Makes the buckets that `strategy` has or, if it has none, those that `group_gradients` gives
-  /// it. `devices`: the device groups of its stages. What it refers to must live on.
+  /// it. `devices`: the device groups of its stages. `teams`: by stage; nullptr: it has none. What
+  /// it refers to must live on.
   void load(const Strategy& strategy, const PartitionInfo& partition,
-            const std::vector<GroupInfo*>& devices);
+            const std::vector<GroupInfo*>& devices, const std::vector<TeamInfo*>& teams);
 
   std::vector<StepBucket>& all() { return buckets_; }
   const std::vector<StepBucket>& all() const { return buckets_; }
@@ -59,14 +69,18 @@ class StepBuckets {
  private:
   StageInfo& info(int stage) const { return *partition_->stages[static_cast<std::size_t>(stage)]; }
   void group(const std::vector<GroupInfo*>& devices);
+  void group_team(int stage, GroupInfo& of_stage, TeamInfo& team);
   void read(const std::vector<GroupInfo*>& devices);
+  void set_members(const TeamInfo& team, StepBucket& bucket) const;
   StepBucket& add_shared(const SharedParameters& shared);
 
   const Problem& problem_;
   StageTable& stages_;
+  TeamTable& teams_;
   GroupTable& groups_;
   const Strategy* strategy_ = nullptr;
   const PartitionInfo* partition_ = nullptr;
+  const std::vector<TeamInfo*>* team_of_stage_ = nullptr;
   std::vector<StepBucket> buckets_;
   std::vector<DeviceId> sharing_;  // devices of stages that share a bucket
 };

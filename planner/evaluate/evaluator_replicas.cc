@@ -8,9 +8,11 @@
 
 namespace agpcs {
 
-void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition) {
+void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition,
+                        const std::vector<TeamInfo*>& teams) {
   strategy_ = &strategy;
   partition_ = &partition;
+  team_of_stage_ = &teams;
   equals_.clear();
   equals_of_.clear();
   first_of_stage_.clear();
@@ -22,6 +24,10 @@ void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition
     // Replicas that divide state differ by a few elements.
     const bool alike = !divides_state(spec(stage), problem_.training);
     odd_.push_back(equal ? spec(stage).devices.size() : odd_replica(spec(stage)));
+    if (teams[at(stage)] != nullptr) {
+      load_teams(stage);
+      continue;
+    }
     for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
       const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
       const std::int64_t samples = spec(stage).shares[i];
@@ -38,9 +44,25 @@ void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition
   }
 }
 
+/// Adds the members of a stage's teams: links may tell them apart, so none are equal.
+void StepReplicas::load_teams(int stage) {
+  for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+    int member = 0;
+    for (const DeviceId device : members_of(spec(stage), i)) {
+      EqualReplicas one = {stage, problem_.cluster.devices[at(device)].kind, spec(stage).shares[i]};
+      one.odd = odd_[at(stage)] == i;
+      one.team = static_cast<int>(i);
+      one.member = member++;
+      equals_of_.push_back(static_cast<int>(equals_.size()));
+      equals_.push_back(one);
+    }
+  }
+}
+
 void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition,
+                        const std::vector<TeamInfo*>& teams,
                         const std::vector<ProgramMemory>& programs) {
-  load(strategy, partition);
+  load(strategy, partition, teams);
   programs_ = &programs;
   owned_.resize(strategy.stages.size());
   unsummed_.resize(strategy.stages.size());
@@ -194,13 +216,26 @@ std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputa
   return (*programs_)[at(stage)].peak_bytes(memory);
 }
 
+std::int64_t StepReplicas::member_peak(int stage, std::size_t member, std::int64_t samples) {
+  const bool sums = spec(stage).devices.size() > 1;
+  return (*programs_)[at(stage)].peak_bytes(teams_.memory(
+      *(*team_of_stage_)[at(stage)], info(stage), member, samples, strategy_->micro_batches, sums));
+}
+
 std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
+  if (equal.team != kNone) return member_peak(equal.stage, at(equal.member), equal.samples);
   return peak(equal.stage, equal.samples, spec(equal.stage).recompute, equal.others_bytes);
 }
 
 std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
                                           const Recomputation& recompute) {
-  return peak(stage, samples, recompute, divided_of(stage).bytes());
+  const TeamInfo* const team = (*team_of_stage_)[at(stage)];
+  if (team == nullptr) return peak(stage, samples, recompute, divided_of(stage).bytes());
+  std::int64_t most = 0;
+  for (std::size_t m = 0; m < team->work.members(); ++m) {
+    most = std::max(most, member_peak(stage, m, samples));
+  }
+  return most;
 }
 
 std::int64_t StepReplicas::most_lacking() {

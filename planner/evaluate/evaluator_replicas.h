@@ -8,6 +8,7 @@
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step/teams.h"
 #include "planner/problem/problem.h"
 
 #include <cstddef>
@@ -17,26 +18,30 @@
 
 namespace agpcs {
 
-/// Replicas of a stage with equal devices and equal shares.
+/// Replicas of a stage with equal devices and equal shares, or a member of a team.
 struct EqualReplicas {
   int stage = 0, kind = 0;
   std::int64_t samples = 0;
   bool odd = false;               ///< takes a sample less of smaller micro-batches
   std::int64_t others = 0;        ///< elements of the stage's buckets that other replicas own
   std::int64_t others_bytes = 0;  ///< of what is divided of them
+  int team = kNone;               ///< the replica that is a team; kNone: replicas are devices
+  int member = 0;                 ///< its number there
 };
 
-/// Refers to `problem` and `stages`.
+/// Refers to `problem`, `stages` and `teams`.
 class StepReplicas {
  public:
-  StepReplicas(const Problem& problem, StageTable& stages) : problem_(problem), stages_(stages) {}
+  StepReplicas(const Problem& problem, StageTable& stages, TeamTable& teams)
+      : problem_(problem), stages_(stages), teams_(teams) {}
 
-  /// Finds the replicas. What it refers to must live on.
-  void load(const Strategy& strategy, const PartitionInfo& partition);
+  /// Finds the replicas. `teams`: by stage; nullptr: it has none. What it refers to must live on.
+  void load(const Strategy& strategy, const PartitionInfo& partition,
+            const std::vector<TeamInfo*>& teams);
   /// Does so, and divides what stages divide by the memory that their devices have left, as `lower`
   /// does. `programs`: by stage.
   void load(const Strategy& strategy, const PartitionInfo& partition,
-            const std::vector<ProgramMemory>& programs);
+            const std::vector<TeamInfo*>& teams, const std::vector<ProgramMemory>& programs);
   /// Divides each bucket that has no parts of its own, of the stages that divide their state,
   /// counts for each replica what others own, and finds where passes need parameters that are
   /// divided. Needs: loaded with programs.
@@ -44,7 +49,7 @@ class StepReplicas {
 
   /// Returns the replicas, by stage.
   const std::vector<EqualReplicas>& equals() const { return equals_; }
-  /// Returns the index in `equals` of a replica.
+  /// Returns the index in `equals` of a replica; of teams, of the place of a member.
   int index_of(int stage, std::size_t replica) const;
   /// Returns the stage's odd replica; past the last if there is none.
   std::size_t odd_of(int stage) const;
@@ -57,7 +62,8 @@ class StepReplicas {
   const std::vector<BucketUse>& uses_of(int stage) const {
     return unsummed_[static_cast<std::size_t>(stage)].uses;
   }
-  /// Returns the peak of a replica with these samples, without what the stage divides.
+  /// Returns the peak of a replica with these samples, without what the stage divides; of a team,
+  /// that of the member that needs most.
   std::int64_t undivided_peak(int stage, std::int64_t samples, const Recomputation& recompute);
   /// Returns the most bytes that a replica needs beyond what its device has.
   std::int64_t most_lacking();
@@ -88,16 +94,20 @@ class StepReplicas {
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,
                     std::int64_t elsewhere);
   std::int64_t peak(const EqualReplicas& equal);
+  std::int64_t member_peak(int stage, std::size_t member, std::int64_t samples);
+  void load_teams(int stage);
 
   const Problem& problem_;
   StageTable& stages_;
+  TeamTable& teams_;
   const Strategy* strategy_ = nullptr;
   const PartitionInfo* partition_ = nullptr;
+  const std::vector<TeamInfo*>* team_of_stage_ = nullptr;
   const std::vector<ProgramMemory>* programs_ = nullptr;
-  std::vector<EqualReplicas> equals_;             // by stage
-  std::vector<int> equals_of_;                    // by stage, then replica: index in equals_
-  std::vector<std::size_t> first_of_stage_;       // by stage: index in equals_of_
-  std::vector<std::size_t> odd_;                  // by stage
+  std::vector<EqualReplicas> equals_;        // by stage
+  std::vector<int> equals_of_;               // by stage, then replica (or member): index in equals_
+  std::vector<std::size_t> first_of_stage_;  // by stage: index in equals_of_
+  std::vector<std::size_t> odd_;             // by stage
   std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
   std::vector<Unsummed> unsummed_;                // by stage
   Unsummed other_;                                // of another recomputation

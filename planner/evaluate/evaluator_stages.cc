@@ -5,6 +5,7 @@
 #include "ir/base/check.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/weight_pass.h"
+#include "planner/evaluate/step/teams.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 
@@ -54,14 +55,25 @@ int StageInfo::index_of(OpId first) const {
   return static_cast<int>(found - firsts.begin());
 }
 
-void write_devices(const Strategy& strategy, const std::vector<int>& stages,
-                   std::vector<DeviceId>& devices) {
-  devices.clear();
-  for (const int stage : stages) {
-    const std::vector<DeviceId>& own = strategy.stages[at(stage)].devices;
-    devices.insert(devices.end(), own.begin(), own.end());
+StageInfo::StageInfo() = default;
+StageInfo::~StageInfo() = default;
+
+std::vector<std::size_t> packed_counts(const std::vector<StageInfo::Parameter>& parameters,
+                                       const std::vector<std::int64_t>& bytes,
+                                       std::int64_t bucket_bytes) {
+  std::vector<std::size_t> counts;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool full = i == 0 || sum == 0 || sum + bytes[i] > bucket_bytes ||
+                      parameters[i].gradient.held != parameters[i - 1].gradient.held;
+    if (full) {
+      counts.push_back(0);
+      sum = 0;
+    }
+    ++counts.back();
+    sum += bytes[i];
   }
-  std::sort(devices.begin(), devices.end());
+  return counts;
 }
 
 StageTable::StageTable(const Problem& problem)
@@ -322,22 +334,16 @@ const StageInfo::Groups& StageTable::packed(StageInfo& stage, std::int64_t bucke
   const auto [entry, added] = stage.packed.try_emplace(bucket_bytes);
   StageInfo::Groups& groups = entry->second;
   if (!added) return groups;
-  std::size_t first = 0;
-  std::int64_t bytes = 0;
-  const std::vector<StageInfo::Parameter>& parameters = stage.parameters;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const GradientSize& gradient = parameters[i].gradient;
-    const bool full =
-        i > first && (bytes == 0 || gradient.held != parameters[i - 1].gradient.held ||
-                      bytes + gradient.travelling_bytes > bucket_bytes);
-    if (full) {
-      groups.push_back(group(stage, first, i - first));
-      first = i;
-      bytes = 0;
-    }
-    bytes += gradient.travelling_bytes;
+  std::vector<std::int64_t> bytes;
+  bytes.reserve(stage.parameters.size());
+  for (const StageInfo::Parameter& one : stage.parameters) {
+    bytes.push_back(one.gradient.travelling_bytes);
   }
-  if (first < parameters.size()) groups.push_back(group(stage, first, parameters.size() - first));
+  std::size_t first = 0;
+  for (const std::size_t count : packed_counts(stage.parameters, bytes, bucket_bytes)) {
+    groups.push_back(group(stage, first, count));
+    first += count;
+  }
   remembered_ += groups.size() * sizeof(StageInfo::Group);
   return groups;
 }

@@ -53,8 +53,12 @@ struct ReplicaHash {
 template <typename T>
 using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
 
+struct TeamInfo;
+
 /// A set of operators with what it sends and receives.
 struct StageInfo {
+  StageInfo();
+  ~StageInfo();
   StageParts parts;  ///< all but gradients, held, micro_batches, parts_backward and segment_ends
   struct Parameter {
     TensorId id = kNone;
@@ -85,6 +89,7 @@ struct StageInfo {
   ByReplica<StageNeeds> needs;    ///< as far as someone asked
   ByReplica<StageMemory> memory;  ///< with one micro-batch and without gradients
   std::map<Recomputation, std::vector<std::size_t>> segment_ends;
+  std::vector<std::unique_ptr<TeamInfo>> teams;  ///< by body, as far as someone asked
 
   /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
@@ -130,9 +135,12 @@ struct PartitionInfo {
   std::unique_ptr<SharedInfo> shared = std::make_unique<SharedInfo>();
 };
 
-/// Writes the devices of some stages of `strategy` to `devices`, ascending.
-void write_devices(const Strategy& strategy, const std::vector<int>& stages,
-                   std::vector<DeviceId>& devices);
+/// Returns the numbers of gradients in buckets of at most `bucket_bytes`. A larger gradient has a
+/// bucket of its own, and gradients of different types do not share one. `bytes`: of each, as it
+/// travels.
+std::vector<std::size_t> packed_counts(const std::vector<StageInfo::Parameter>& parameters,
+                                       const std::vector<std::int64_t>& bytes,
+                                       std::int64_t bucket_bytes);
 
 /// Looks up partitions and stages, or works them out. Refers to `problem`.
 class StageTable {
@@ -157,8 +165,9 @@ class StageTable {
   StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
                      std::int64_t micro_batches, const HeldInPasses* held);
 
-  /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
-  /// larger gradient has a bucket of its own, and gradients of different types do not share one.
+  /// Counts so many bytes more that are remembered with the stages.
+  void remember(std::size_t bytes) { remembered_ += bytes; }
+  /// Packs gradients into buckets (`packed_counts`), the first completed gradient first.
   const StageInfo::Groups& packed(StageInfo& stage, std::int64_t bucket_bytes);
   /// Returns those of a stage that divides its gradients, of which a replica holds one or two
   /// whole: of at most `bucket_bytes` or, if that is 0, a small part of all.

@@ -5,9 +5,10 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/state_parts.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/collective_lines.h"
+#include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step/teams.h"
 
 #include <limits>
 #include <set>
@@ -33,20 +34,24 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
 }
 
 Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes) {
-  need_no_teams(strategy, "the grouping of gradients");
   AGPCS_CHECK(strategy.buckets.empty(), "strategy has {} buckets", strategy.buckets.size());
   StageTable table(problem);
+  TeamTable teams(problem, table);
   const PartitionInfo& partition = table.partition(strategy.stage_of, strategy.stages.size());
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     StageInfo& stage = *partition.stages[s];
     const StageSpec& spec = strategy.stages[s];
+    TeamInfo* const team =
+        spec.has_teams() ? &teams.find(stage, strategy.bodies[at(spec.body)]) : nullptr;
     const bool fills = divided_by(spec, problem.training) >= StateLevel::kGradients;
+    const auto lines = [&] { return collective_lines(problem.cluster, spec.devices); };
     const StageInfo::Groups& groups =
-        fills ? table.filled(stage, bucket_bytes)
+        team != nullptr ? bucket_bytes > 0 ? teams.packed(*team, bucket_bytes)
+                                           : teams.scheduled(*team, spec, lines(), s)
+        : fills ? table.filled(stage, bucket_bytes)
         : bucket_bytes > 0
             ? table.packed(stage, bucket_bytes)
-            : table.scheduled(stage, spec, strategy.schedule == Schedule::kZeroBubble,
-                              collective_lines(problem.cluster, spec.devices), s);
+            : table.scheduled(stage, spec, strategy.schedule == Schedule::kZeroBubble, lines(), s);
     std::size_t next = 0;
     for (const StageInfo::Group& group : groups) {
       Bucket bucket = {static_cast<int>(s), AllReduce::kRing, {}};

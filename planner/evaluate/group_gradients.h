@@ -23,6 +23,9 @@ inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
 ///   stage's slowest replica, and the fewest of them (planner/evaluate/bucket_schedule.h). Each
 ///   all-reduce takes what its best algorithm takes when alone: contention of stages on shared
 ///   links does not count.
+/// Where replicas are teams, each member sums what it holds with those of its number. Bytes are
+/// those of the member that sums most, and the slowest replica is the slowest team, whose gradients
+/// are all ready at the end of the step's passes.
 /// A stage that divides its gradients holds buckets whole only while they are summed, so they are
 /// packed, small ones (`StageTable::filled`), whatever takes least time.
 /// Parameters that several stages read have buckets of their own, by these stages, which are

@@ -22,7 +22,9 @@ class MemoryBound {
   ///
   /// A stage holds, of each micro-batch between its passes, at most the tensors of its blocks that
   /// any operator keeps, and all that it receives and sends. A pass adds at most all tensors that
-  /// its blocks make, and their gradients. All messages may wait at the same time.
+  /// its blocks make, and their gradients. All messages may wait at the same time. A member of a
+  /// team may hold a tensor in several forms, so of a strategy with teams nothing is known: the
+  /// bound is then the largest number.
   /// Cost: O(blocks + readers of their tensors + devices).
   std::int64_t most_lacking(const Strategy& strategy);
 

@@ -76,6 +76,7 @@ const FlatStep& StepFolder::fold(const FlatStep& step) {
 }
 
 bool StepFolder::load(const FlatStep& step) {
+  whole_ = &step;
   for (const LinkId link : links_) touched_[at(link)] = 0;
   links_.clear();
   nodes_.clear();
@@ -96,7 +97,7 @@ void StepFolder::load_ranks(const FlatStep& step) {
     std::uint64_t color =
         color_of({bits_of(t.begin), bits_of(t.forward), bits_of(t.backward), bits_of(t.update),
                   bits_of(t.smaller_forward), bits_of(t.smaller_backward), bits_of(t.weight),
-                  bits_of(t.smaller_weight)});
+                  bits_of(t.smaller_weight), bits_of(t.step_end), bits_of(t.exchange)});
     for (std::size_t b = 0; b < buckets; ++b) {
       color = mix(color, bits_of(step.gradients[i * buckets + b]));
       if (step.larger_gradients.empty()) continue;
@@ -109,7 +110,8 @@ void StepFolder::load_ranks(const FlatStep& step) {
   rank_color_.clear();
   for (const FlatRank& rank : step.ranks) {
     const int kind = cluster_.devices[at(rank.device)].kind;
-    rank_color_.push_back(color_of({at(rank.stage), at(kind), times_color_[at(rank.times)]}));
+    rank_color_.push_back(
+        color_of({at(rank.stage), at(rank.member), at(kind), times_color_[at(rank.times)]}));
   }
   rank_sum_.resize(rank_color_.size());
 }
@@ -187,8 +189,22 @@ void StepFolder::color_ranks() {
     rank_sum_[at(node.from)] += strong(node.color, 3);
     rank_sum_[at(node.to)] += strong(node.color, 4);
   }
+  color_teams();
   for (std::size_t r = 0; r < rank_color_.size(); ++r) {
     rank_color_[r] = strong(rank_sum_[r], rank_color_[r]);
+  }
+}
+
+/// The members of a team begin passes together, so that each has all others for neighbours.
+void StepFolder::color_teams() {
+  for (std::size_t team = 0; team + 1 < whole_->team_first.size(); ++team) {
+    std::uint64_t sum = 0;
+    for (int i = whole_->team_first[team]; i < whole_->team_first[team + 1]; ++i) {
+      sum += strong(rank_color_[at(whole_->team_ranks[at(i)])], 7);
+    }
+    for (int i = whole_->team_first[team]; i < whole_->team_first[team + 1]; ++i) {
+      rank_sum_[at(whole_->team_ranks[at(i)])] += sum;
+    }
   }
 }
 
@@ -240,7 +256,10 @@ void StepFolder::build(const FlatStep& step) {
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);
   }
+  step_.group_of_further = step.group_of_further;
+  step_.further_first = step.further_first;
   build_groups(step);
+  build_teams(step);
   build_flows(step);
   class_of_node_.resize(step.channels.size());
   step_.take_ends(step, class_of_node_);
@@ -257,6 +276,25 @@ void StepFolder::build_groups(const FlatStep& step) {
     std::sort(members.begin() + begin, members.end());
     members.erase(std::unique(members.begin() + begin, members.end()), members.end());
     step_.group_first.push_back(static_cast<int>(members.size()));
+  }
+}
+
+/// Builds teams: those of which the members are there. Members of one number are not folded with
+/// those of another, so that a team has as many as before.
+void StepFolder::build_teams(const FlatStep& step) {
+  if (step.team_first.empty()) return;
+  step_.team_first.push_back(0);
+  for (const FlatRank& rank : step_.ranks) {
+    if (rank.team < 0 || rank.member > 0) continue;
+    for (int i = step.team_first[at(rank.team)]; i < step.team_first[at(rank.team) + 1]; ++i) {
+      step_.team_ranks.push_back(class_of_rank_[at(step.team_ranks[at(i)])]);
+    }
+    step_.team_first.push_back(static_cast<int>(step_.team_ranks.size()));
+  }
+  for (std::size_t team = 0; team + 1 < step_.team_first.size(); ++team) {
+    for (int i = step_.team_first[team]; i < step_.team_first[team + 1]; ++i) {
+      step_.ranks[at(step_.team_ranks[at(i)])].team = static_cast<int>(team);
+    }
   }
 }
 

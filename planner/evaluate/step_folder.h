@@ -13,12 +13,12 @@
 namespace agpcs {
 
 /// Folds steps. Ranks, transfers, flows and links fall into classes such that all of a class have
-/// equally many neighbours in each class (an equitable partition): a rank its transfers, a transfer
-/// its two ranks and its links, a link what crosses it. As everything begins alike, and links are
-/// shared by what crosses them alone, all of a class do the same at the same time, to the last bit:
-/// it suffices to run one of each. The flow that is left crosses a link as often as all of its
-/// class do. The report ends a step on a network without other flows, so that it does not matter
-/// that its tree treats ranks differently.
+/// equally many neighbours in each class (an equitable partition): a rank its transfers and the
+/// other members of its team, a transfer its two ranks and its links, a link what crosses it. As
+/// everything begins alike, and links are shared by what crosses them alone, all of a class do the
+/// same at the same time, to the last bit: it suffices to run one of each. The flow that is left
+/// crosses a link as often as all of its class do. The report ends a step on a network without
+/// other flows, so that it does not matter that its tree treats ranks differently.
 ///
 /// Classes are found by refining colors (Berkholz, Bonsma and Grohe, Theory Comput. Syst. 60(4),
 /// 2017), with hashes of 64 bits for colors. Refers to `cluster`. Not for concurrent use.
@@ -62,17 +62,20 @@ class StepFolder {
   void refine();
   void color_links();
   void color_ranks();
+  void color_teams();
   void color_flows();
   int count();
   void number_all();
   void build(const FlatStep& step);
   void build_groups(const FlatStep& step);
+  void build_teams(const FlatStep& step);
   void build_flows(const FlatStep& step);
   void begin_exchange(const Exchange& exchange, std::size_t& node, Exchange& folded);
 
   const Cluster& cluster_;
   bool may_fold_ = true;
   bool folded_ = false;
+  const FlatStep* whole_ = nullptr;  // the step that is folded
   std::vector<std::uint64_t> times_color_, rank_color_, rank_sum_;
   std::vector<Node> nodes_;
   std::vector<std::uint64_t> link_color_, link_sum_;  // by link

@@ -44,10 +44,15 @@ class Tails {
     sums_.resize(partition_.stages.size());
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].shared != nullptr) continue;
-      Sums& own = sums_[at(buckets[b].stage)];
-      own.buckets.push_back(b);
-      own.seconds.push_back(least_seconds(cluster, *step_.collectives[b]));
-      own.all += own.seconds.back();
+      std::vector<Sums>& of_members = sums_[at(buckets[b].stage)];
+      of_members.resize(std::max<std::size_t>(1, buckets[b].members.size()));
+      for (std::size_t m = 1; m < of_members.size(); ++m) {
+        const std::size_t further = at(step_.further_first[b]) + m - 1;
+        of_members[m].add(
+            b, least_seconds(cluster, *step_.collectives[2 * buckets.size() + 2 + further]));
+      }
+      Sums& own = of_members[0];
+      own.add(b, least_seconds(cluster, *step_.collectives[b]));
       const std::size_t gather = buckets.size() + 2 + b;
       // Parameters that are divided travel before passes, not after the update.
       const bool before = buckets[b].state == StateLevel::kParameters;
@@ -68,8 +73,8 @@ class Tails {
         const double larger = times.forward + times.backward + times.weight;
         const double smaller =
             times.smaller_forward + times.smaller_backward + times.smaller_weight;
-        const double passes =
-            step_.smaller_from * larger + (step_.micro_batches - step_.smaller_from) * smaller;
+        const double passes = step_.smaller_from * larger +
+                              (step_.micro_batches - step_.smaller_from) * smaller + times.step_end;
         bound = std::max(bound, heads_[at(stage)] + times.begin + passes + step_.tails[i]);
       });
     }
@@ -81,6 +86,11 @@ class Tails {
     std::vector<std::size_t> buckets;
     std::vector<double> seconds;  // by `buckets`
     double all = 0, gathers = 0;
+    void add(std::size_t bucket, double own) {
+      buckets.push_back(bucket);
+      seconds.push_back(own);
+      all += own;
+    }
   };
 
   template <typename F>
@@ -105,10 +115,13 @@ class Tails {
   /// Returns the seconds after the end of the last backward pass if that takes no longer than
   /// alone.
   double own_tail(int stage, std::size_t i) const {
-    const Sums& sums = sums_[at(stage)];
+    static const Sums kNoSums;
+    const std::vector<Sums>& of_members = sums_[at(stage)];
+    const std::size_t member = at(equals_[i].member);
+    const Sums& sums = member < of_members.size() ? of_members[member] : kNoSums;
     const double* const gradients = step_.gradients.data() + i * step_.bucket_count();
     const FlatTimes& times = step_.times[i];
-    const double last = parted_ ? times.smaller_weight : times.smaller_backward;
+    const double last = parted_ ? times.smaller_weight : times.last_backward();
     double first = kNever, end = 0;
     for (std::size_t k = 0; k < sums.buckets.size(); ++k) {
       const double made = gradients[sums.buckets[k]] - last;
@@ -120,13 +133,14 @@ class Tails {
   }
 
   double after_gradients(int stage, std::size_t i) const {
-    const bool sends = equals_[i].samples > (equals_[i].odd ? 1 : 0);
+    // Of a team, it is sure of the first member alone.
+    const bool sends = equals_[i].samples > (equals_[i].odd ? 1 : 0) && equals_[i].member == 0;
     double most = 0;
     for (const CutInfo& cut : partition_.cuts) {
       if (cut.to != stage || !cut.has_gradient() || !sends) continue;
       double least = kNever;
       for_each_of(cut.from, [&](std::size_t other) {
-        least = std::min(least, step_.times[other].smaller_backward + step_.tails[other]);
+        least = std::min(least, step_.times[other].last_backward() + step_.tails[other]);
       });
       most = std::max(most, least);
     }
@@ -137,8 +151,8 @@ class Tails {
   const std::vector<EqualReplicas>& equals_;
   bool parted_;
   FlatStep& step_;
-  std::vector<double> heads_;  // by stage: when its first pass can begin
-  std::vector<Sums> sums_;     // by stage
+  std::vector<double> heads_;            // by stage: when its first pass can begin
+  std::vector<std::vector<Sums>> sums_;  // by stage and member of its teams
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -16,7 +17,21 @@ namespace {
 /// About how many pieces of a stage's gradients may be summed in buckets of their own.
 constexpr double kPieces = 10;
 
+GradientSum part_of(GradientSum sum, double part) {
+  for (std::int64_t* const number :
+       {&sum.bytes, &sum.elements, &sum.held_bytes, &sum.rounded_bytes}) {
+    *number = static_cast<std::int64_t>(part * static_cast<double>(*number));
+  }
+  return sum;
+}
+
 }  // namespace
+
+/// Returns how much of a stage's gradients a rank has: all, or of teams the member that has most.
+double RoughModel::held_part(const Strategy& strategy, std::size_t stage) {
+  const StageSpec& spec = strategy.stages[stage];
+  return spec.has_teams() ? teams_.find(strategy.bodies[at(spec.body)]).most_held : 1;
+}
 
 /// Returns the gradients of a stage.
 StageGradients RoughModel::gradients_of(int stage) const {
@@ -59,6 +74,8 @@ const std::vector<RoughModel::Reduction>& RoughModel::reductions(
     if (!gradients) gradients = gradients_of(static_cast<int>(s));
     Reduction& own = all[s];
     own.gradients = gradients->sum;
+    const double held = held_part(strategy, s);
+    if (held < 1) own.gradients = part_of(own.gradients, held);
     own.line = {};
     own.pieces.clear();
     own.scatters = own.gathers = false;
@@ -70,7 +87,9 @@ const std::vector<RoughModel::Reduction>& RoughModel::reductions(
     own.scatters = level >= StateLevel::kGradients;
     own.gathers = level == StateLevel::kParameters;
     for (const auto& [part, bytes] : gradients->pieces) {
-      own.pieces.push_back({passes[s].backward * part, bytes});
+      // Teams announce no gradient before their last backward pass has ended.
+      const double made = strategy.stages[s].has_teams() ? 1 : part;
+      own.pieces.push_back({passes[s].backward * made, held * bytes});
     }
   }
   return all;

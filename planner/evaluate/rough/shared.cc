@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a rough step that sums the gradients of parameters that stages share.
 #include "ir/base/at.h"
-#include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/rough/step.h"
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 #include "ir/base/at.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/state_parts.h"
-#include "ir/strategy/teams.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
@@ -80,6 +79,7 @@ double RoughModel::Lanes::empty(Lanes* into, double factor) {
 
 RoughModel::RoughModel(const Problem& problem)
     : problem_(problem),
+      teams_(problem),
       gradients_(gradients_of_blocks(problem)),
       alike_(alike_hosts(problem.cluster)) {
   const BlockGraph& blocks = problem.blocks;
@@ -122,7 +122,6 @@ RoughModel::RoughModel(const Problem& problem)
 }
 
 RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTimer*>& timers) {
-  need_no_teams(strategy, "the rough step");
   const std::size_t stages = strategy.stages.size();
   const bool gpipe = strategy.schedule == Schedule::kGPipe;
   const auto micro_batches = static_cast<double>(strategy.micro_batches);
@@ -170,7 +169,12 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
     Passes& slowest = passes[s];
-    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    if (spec.has_teams()) {
+      double busy = 0;
+      slowest = compute_teams(spec, strategy.bodies[at(spec.body)], busy);
+      rough.busy += busy * static_cast<double>(strategy.micro_batches);
+    }
+    for (std::size_t i = 0; i < spec.devices.size() && !spec.has_teams(); ++i) {
       const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
       const double forward = timers[s]->forward_seconds(kind, spec.shares[i]);
       const double own = timers[s]->seconds(kind, spec.shares[i]) + spec.recompute.part() * forward;
@@ -229,7 +233,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
     const double end = norm + (divides ? update + last_gather + report : std::max(update, report));
     // A backward pass ends when the gradients that it made are summed, but for the last bucket.
     const auto count = static_cast<double>(strategy.micro_batches);
-    double behind = all[s].scatters ? after * (count - 1) : 0;
+    double behind = all[s].scatters ? after * (count - 1) : passes[s].step_end;
     if (gathers) {  // gathers are ahead of passes, or these wait
       behind = count * (std::max(0.0, own - (passes[s].both - passes[s].backward)) +
                         std::max(0.0, 2 * own - passes[s].backward));
@@ -240,7 +244,8 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
     updates = std::max(updates, update);
     const double sums = all[s].scatters ? count : 1;
     const double halves = gathers ? 3 * count : 1 + sums;
-    load_ring(devices, divides ? bytes / 2 * halves : bytes, divides ? own * halves : own);
+    load_rings(strategy.stages[s], divides ? bytes / 2 * halves : bytes,
+               divides ? own * halves : own);
   }
   if (!shared.empty()) {
     const double end = reduce_shared(strategy, shared, last) + norm + updates;
@@ -328,8 +333,8 @@ RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int
   for (std::size_t a = 0, b = 0;;) {
     const std::int64_t end = std::min(a_end, b_end);
     const double own = bytes * static_cast<double>(end - done) / samples;
-    const Passed route = load_route(senders.devices[a], receivers.devices[b], own, cut_);
-    load_route(receivers.devices[b], senders.devices[a], own, back);
+    const Passed route = load_members(senders, a, receivers, b, own, cut_);
+    load_members(receivers, b, senders, a, own, back);
     latency = std::max(latency, route.latency);
     sent += route.seconds;
     received += route.seconds;
@@ -374,6 +379,7 @@ RoughModel::Passed RoughModel::load_route(DeviceId from, DeviceId to, double byt
 
 /// Keeps memory bounded: forgets what is remembered if it is much.
 void RoughModel::forget_if_many() {
+  teams_.forget_if_many();
   if (remembered_ <= kMostGroupedDevices) return;
   reduces_.clear();
   reports_.clear();
@@ -398,6 +404,9 @@ double RoughModel::report_seconds(const Strategy& strategy) {
   used_.clear();
   for (const StageSpec& spec : strategy.stages) {
     used_.insert(used_.end(), spec.devices.begin(), spec.devices.end());
+    for (const std::vector<DeviceId>& further : spec.further) {
+      used_.insert(used_.end(), further.begin(), further.end());
+    }
   }
   if (used_.size() < 2) return 0;
   std::sort(used_.begin(), used_.end());

@@ -3,6 +3,7 @@
 // look at it before they decide what is worth an evaluation.
 #pragma once
 
+#include "planner/evaluate/rough/teams.h"
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 
@@ -60,6 +61,9 @@ class RoughModel {
   ///   state sums them in half the time, and needs the other half after its update, which is that
   ///   of its part of the elements. Gradients of parameters
   ///   that stages share are summed after those of each stage alone.
+  /// * Where replicas are teams, a pass takes what it takes in the simulator, with the team's
+  ///   exchanges. Gradients are those of the member that has most. They are summed after the
+  ///   exchanges at the end of a step.
   /// The strategy's buckets change nothing. `timers`: by stage, for its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
   RoughStep step(const Strategy& strategy, const std::vector<StageTimer*>& timers);
@@ -75,7 +79,8 @@ class RoughModel {
   /// The seconds of the slowest device of a stage with one micro-batch.
   struct Passes {
     double forward = 0, backward = 0, both = 0;
-    double weight = 0;                            // what is put off of `backward`
+    double weight = 0;    // what is put off of `backward`
+    double step_end = 0;  // what teams exchange after the last backward pass of a step
     double way() const { return both - weight; }  // what a micro-batch's way there and back takes
   };
   /// Seconds with one micro-batch, by stage. On the first way all replicas send at once. Later only
@@ -143,6 +148,7 @@ class RoughModel {
 
   std::vector<Passes> compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
                               RoughStep& rough);
+  Passes compute_teams(const StageSpec& spec, const TeamBody& body, double& busy);
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double most_of_both() const;
   static double end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
@@ -151,6 +157,7 @@ class RoughModel {
   static void add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                 const Messages& messages, RoughStep& rough);
   StageGradients gradients_of(int stage) const;
+  double held_part(const Strategy& strategy, std::size_t stage);
   const std::vector<Reduction>& reductions(const Strategy& strategy,
                                            const std::vector<StageTimer*>& timers,
                                            const std::vector<Passes>& passes);
@@ -166,15 +173,19 @@ class RoughModel {
                        const std::map<std::vector<int>, GradientSum>& shared, double begin);
   double most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients) const;
   void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
+  void load_rings(const StageSpec& spec, double bytes, double seconds);
   const std::vector<CutSum>& cuts_of(const Strategy& strategy);
   Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
   Passed load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
+  Passed load_members(const StageSpec& senders, std::size_t from, const StageSpec& receivers,
+                      std::size_t to, double bytes, Lanes& lanes) const;
   const std::vector<int>& look_of(const std::vector<DeviceId>& devices);
   const Line& reduce_line(const std::vector<DeviceId>& devices);
   double report_seconds(const Strategy& strategy);
   void forget_if_many();
 
   const Problem& problem_;
+  RoughTeams teams_;
   std::vector<GradientSum> gradients_;  // by block
   std::vector<double> backward_of_;     // by block: seconds of backward on the first device
   std::vector<OpId> first_op_;          // by block

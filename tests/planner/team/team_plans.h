@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codegen/lower.h"
+#include "cost_model/step/simulator.h"
 #include "planner/team/choose.h"
 #include "tests/support/builders.h"
 #include "tests/support/team_models.h"
@@ -53,17 +54,20 @@ inline Cluster eight_devices() {
 inline constexpr const char* kTwoTeamStages =
     "micro-batches 2\nstage a/0+b/0=4 : embed..h0_x2\nstage a/1+a/2=3 b/1+b/2=1 : *\n";
 
-/// A plan of a strategy that verifies, with placeholder expectations.
+/// A plan of a strategy that verifies, with its expectations.
 inline Plan team_plan_of(const Graph& graph, const Cluster& cluster, const Strategy& strategy,
                          std::int64_t batch) {
   const Status valid = verify_strategy(strategy, graph, cluster, batch);
   AGPCS_CHECK(valid.ok(), "{}", valid.message());
-  Result<Plan> plan = lower(graph, cluster, training_of(graph, batch), strategy,
+  const Training training = training_of(graph, batch);
+  Result<Plan> plan = lower(graph, cluster, training, strategy,
                             {.version = "0.1.0", .seed = 7, .seeder = "test", .refiner = "none"});
   AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
-  for (const std::string& name : expectation_names(*plan)) {
-    plan->expect.push_back({name, 0.5, std::string(expectation_unit(name))});
-  }
+  const Result<CostTable> costs = CostTable::make(graph, cluster, training);
+  AGPCS_CHECK(costs.ok(), "{}", costs.status().message());
+  const Result<Estimate> estimate = simulate(*plan, graph, cluster, *costs);
+  AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
+  plan->expect = expectations(*plan, *estimate);
   return *std::move(plan);
 }
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step/team_times.h"
+
+#include "cost_model/step/team_traffic.h"
+#include "ir/base/at.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Returns the elements that each member holds of a tensor that lies so.
+std::vector<std::int64_t> elements_of_members(const TeamBody& body, const TeamPlacement& placement,
+                                              std::int64_t elements) {
+  std::vector<std::int64_t> all(body.members(), elements);
+  if (placement.kind != Placement::Kind::kPart) return all;
+  const Division& division = body.divisions[at(placement.division)];
+  for (std::size_t m = 0; m < all.size(); ++m) {
+    all[m] = elements / division.of * division.range(m, division.of).size();
+  }
+  return all;
+}
+
+}  // namespace
+
+double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
+                        std::int64_t micro_batches, std::int64_t smaller_from) {
+  const auto of_pass = [](const TeamTimes& times) {
+    return times.forward.exchange + times.backward.exchange;
+  };
+  return static_cast<double>(smaller_from) * of_pass(larger) +
+         static_cast<double>(micro_batches - smaller_from) * of_pass(smaller) +
+         larger.step_end.exchange;
+}
+
+/// Adds up a pass: members run on their own until they meet.
+class TeamWork::Clock {
+ public:
+  Clock(const Cluster& cluster, const std::vector<DeviceId>& devices)
+      : cluster_(cluster), devices_(devices), run_(devices.size()) {
+    pass_.computing.resize(devices.size());
+    for (const DeviceId device : devices) {
+      overhead_ = std::max(overhead_, cluster.kind_of(device).message_overhead);
+    }
+  }
+
+  void compute(std::size_t member, double seconds) {
+    run_[member] += seconds;
+    pass_.computing[member] += seconds;
+  }
+  void meet() {
+    pass_.seconds += *std::max_element(run_.begin(), run_.end());
+    std::fill(run_.begin(), run_.end(), 0);
+  }
+  void exchange(const TeamTraffic& traffic) {
+    meet();
+    const double seconds =
+        overhead_ + lone_seconds(cluster_, team_exchange(cluster_, devices_, traffic));
+    pass_.seconds += seconds;
+    pass_.exchange += seconds;
+  }
+  TeamPassSeconds end() {
+    meet();
+    return std::move(pass_);
+  }
+
+ private:
+  const Cluster& cluster_;
+  const std::vector<DeviceId>& devices_;
+  double overhead_ = 0;
+  std::vector<double> run_;  // by member: seconds since they met
+  TeamPassSeconds pass_;
+};
+
+TeamWork::TeamWork(const Graph& graph, const TeamBody& body, Precision precision)
+    : graph_(graph), body_(body), precision_(precision), ops_(body.members()) {
+  for (std::size_t m = 0; m < members(); ++m) {
+    for (const TeamOp& op : body.ops) ops_[m].push_back(member_op(graph, body, op, m));
+  }
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    if (body.ops[i].split == kNone) continue;
+    OpSplit split = splits_of(graph, body.ops[i].op)[at(body.ops[i].split)];
+    if (!split.inside.empty()) inside_.emplace(i, std::move(split));
+  }
+  find_held();
+}
+
+void TeamWork::find_held() {
+  for (const TeamForm& form : body_.forms) {
+    const Tensor& tensor = graph_.tensor(form.tensor);
+    if (tensor.kind != TensorKind::kParameter || !tensor.needs_gradient) continue;
+    // The first form is the one that it begins in.
+    held_.try_emplace(form.tensor,
+                      elements_of_members(body_, form.placement, elements_at(tensor.shape, 1)));
+  }
+}
+
+/// Calls `operators(i)` for each operator of a pass, by its index in the body, and
+/// `collective(TeamTraffic)` for each collective, in their order.
+template <typename Operators, typename Collective>
+void TeamWork::walk(bool forward, std::int64_t samples, Operators operators,
+                    Collective collective) const {
+  const auto within = [&](std::size_t op) {
+    const auto inside = inside_.find(op);
+    if (!forward || inside == inside_.end()) return;
+    for (const TeamTraffic& traffic :
+         inside_traffic(graph_, body_.ops[op].op, inside->second, samples, members())) {
+      collective(traffic);
+    }
+  };
+  for (const TeamStep& step : forward ? body_.forward : body_.backward) {
+    if (step.form != kNone) {
+      const TeamTraffic traffic =
+          forward ? forward_traffic(graph_, body_, step.form, samples, precision_)
+                  : backward_traffic(graph_, body_, step.form, samples, precision_);
+      if (is_collective(traffic.exchange)) collective(traffic);
+      continue;
+    }
+    for (int i = step.first; i <= step.last; ++i) {
+      const std::size_t op = at(forward ? i : step.last - (i - step.first));
+      operators(op);
+      within(op);
+    }
+  }
+}
+
+TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
+                          const std::vector<DeviceId>& devices, std::int64_t samples) const {
+  for (const std::vector<MemberOp>& ops : ops_) costs.prepare(ops);
+  std::vector<int> kinds;
+  for (const DeviceId device : devices) kinds.push_back(cluster.devices[at(device)].kind);
+  TeamTimes times;
+  std::vector<std::vector<OpSeconds>> seconds(members());
+  for (std::size_t m = 0; m < members(); ++m) {
+    for (const MemberOp& op : ops_[m]) seconds[m].push_back(costs.seconds(kinds[m], op, samples));
+  }
+  Clock forward(cluster, devices), backward(cluster, devices), end(cluster, devices);
+  walk(
+      true, samples,
+      [&](std::size_t op) {
+        for (std::size_t m = 0; m < members(); ++m) forward.compute(m, seconds[m][op].forward);
+      },
+      [&](const TeamTraffic& traffic) { forward.exchange(traffic); });
+  walk(
+      false, samples,
+      [&](std::size_t op) {
+        for (std::size_t m = 0; m < members(); ++m) backward.compute(m, seconds[m][op].backward);
+      },
+      [&](const TeamTraffic& traffic) { backward.exchange(traffic); });
+  for (const TeamStep& step : body_.step_end) {
+    const TeamTraffic traffic = backward_traffic(graph_, body_, step.form, 1, precision_);
+    if (is_collective(traffic.exchange)) end.exchange(traffic);
+  }
+  times.forward = forward.end();
+  times.backward = backward.end();
+  times.step_end = end.end();
+  return times;
+}
+
+std::vector<Exchange> TeamWork::exchanges(const Cluster& cluster,
+                                          const std::vector<DeviceId>& devices,
+                                          std::int64_t samples, bool forward) const {
+  std::vector<Exchange> all;
+  walk(
+      forward, samples, [](std::size_t) {},
+      [&](const TeamTraffic& traffic) { all.push_back(team_exchange(cluster, devices, traffic)); });
+  return all;
+}
+
+std::vector<Exchange> TeamWork::step_end_exchanges(const Cluster& cluster,
+                                                   const std::vector<DeviceId>& devices) const {
+  std::vector<Exchange> all;
+  for (const TeamStep& step : body_.step_end) {
+    all.push_back(
+        team_exchange(cluster, devices, backward_traffic(graph_, body_, step.form, 1, precision_)));
+  }
+  return all;
+}
+
+}  // namespace agpcs

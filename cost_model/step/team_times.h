@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// TeamWork: what the members of a team do in a step, and how long it takes.
+#pragma once
+
+#include "cost_model/network/link_model.h"
+#include "cost_model/step/member_costs.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/graph/split/split.h"
+#include "ir/team/body.h"
+
+#include <agpcs/training.h>
+#include <agpcs/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace agpcs {
+
+/// What a pass of a team takes, or the end of its step.
+struct TeamPassSeconds {
+  double seconds = 0;
+  double exchange = 0;            ///< seconds of these in which the members exchange
+  std::vector<double> computing;  ///< by member: seconds in which it computes
+};
+
+/// What the passes of a team take for a number of samples.
+struct TeamTimes {
+  TeamPassSeconds forward, backward;
+  TeamPassSeconds step_end;  ///< after the step's last backward pass
+  /// Returns the seconds from the start of that pass until gradients of parameters are whole: an
+  /// executor announces none before the members have exchanged all.
+  double gradients() const { return backward.seconds + step_end.seconds; }
+};
+
+/// Returns the seconds in which a team exchanges in all passes of a step. `smaller`: the times for
+/// the micro-batches from `smaller_from` on.
+double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
+                        std::int64_t micro_batches, std::int64_t smaller_from);
+
+/// The work of the teams of a stage: all on which their times depend but devices and samples.
+///
+/// A pass is one computation on all members, which meet at each collective. So it takes the sum
+/// over the runs of operators between collectives of the slowest member's seconds, and the seconds
+/// of the collectives, one after the other. A collective takes what it takes with all links to
+/// itself, and the overhead of a collective on the slowest member (`message_overhead`). Members
+/// meet within an operator that reduces inside, too: it is the last of its run. What an exchange
+/// does without a message takes no time.
+///
+/// Refers to `graph` and `body`.
+class TeamWork {
+ public:
+  TeamWork(const Graph& graph, const TeamBody& body, Precision precision);
+
+  std::size_t members() const { return body_.members(); }
+  const TeamBody& body() const { return body_; }
+  /// Returns the times of a team of `devices`, the members in their order. `costs` are those of the
+  /// graph. Cost: O(members x operators + exchanges x members^2).
+  TeamTimes times(const Cluster& cluster, MemberCosts& costs, const std::vector<DeviceId>& devices,
+                  std::int64_t samples) const;
+  /// Returns the elements that each member holds of a parameter. Needs: the body trains it.
+  const std::vector<std::int64_t>& held(TensorId parameter) const { return held_.at(parameter); }
+
+  /// Returns the collectives of a forward or backward pass, and of the end of a step, on the links
+  /// of `devices`.
+  std::vector<Exchange> exchanges(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                                  std::int64_t samples, bool forward) const;
+  std::vector<Exchange> step_end_exchanges(const Cluster& cluster,
+                                           const std::vector<DeviceId>& devices) const;
+
+ private:
+  class Clock;
+  template <typename Operators, typename Collective>
+  void walk(bool forward, std::int64_t samples, Operators operators, Collective collective) const;
+  void find_held();
+
+  const Graph& graph_;
+  const TeamBody& body_;
+  Precision precision_;
+  std::vector<std::vector<MemberOp>> ops_;  // by member, then operator of the body
+  std::unordered_map<TensorId, std::vector<std::int64_t>> held_;  // elements, by member
+  std::unordered_map<std::size_t, OpSplit> inside_;  // splits of operators that reduce inside
+};
+
+}  // namespace agpcs

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluate/step/times.h"
+
+#include "ir/base/at.h"
+
+#include <algorithm>
+
+namespace agpcs {
+
+void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
+                      const std::vector<TeamInfo*>& team_of_stage, FlatStep& step) {
+  strategy_ = &strategy;
+  partition_ = &partition;
+  team_of_stage_ = &team_of_stage;
+  step_ = &step;
+  const bool parted = strategy.schedule == Schedule::kZeroBubble;
+  elements_.assign(strategy.stages.size(), 0);
+  tensors_.assign(strategy.stages.size(), 0);
+  scatters_ = gathers_ = false;
+  for (const StepBucket& bucket : buckets_.all()) {
+    scatters_ = scatters_ || bucket.state >= StateLevel::kGradients;
+    gathers_ = gathers_ || bucket.state == StateLevel::kParameters;
+    bucket.for_each_stage([&](int stage, int) {
+      elements_[at(stage)] += bucket.elements;
+      tensors_[at(stage)] += bucket.tensors;
+    });
+  }
+  for (const EqualReplicas& equal : replicas_.equals()) {
+    if (equal.team != kNone) {
+      add_member(equal);
+      continue;
+    }
+    ReplicaKey replica = {equal.kind, equal.samples, spec(equal.stage).recompute, parted};
+    const StageSeconds& seconds = stages_.seconds(info(equal.stage), replica);
+    if (equal.odd) --replica.samples;
+    const StageSeconds& smaller = stages_.seconds(info(equal.stage), replica);
+    const std::int64_t elements = elements_[at(equal.stage)];
+    step_->times.push_back({problem_.costs.begin_seconds(equal.kind, elements), seconds.forward,
+                            seconds.backward,
+                            problem_.costs.update_seconds(equal.kind, elements - equal.others,
+                                                          tensors_[at(equal.stage)]),
+                            smaller.forward, smaller.backward, seconds.weight, smaller.weight});
+    for (const StepBucket& bucket : buckets_.all()) {
+      step_->gradients.push_back(0);
+      if (scatters_) step_->larger_gradients.push_back(0);
+      bucket.for_each_stage([&](int stage, int first) {
+        if (stage != equal.stage) return;
+        step_->gradients.back() = smaller.gradients[at(first)];
+        if (scatters_) step_->larger_gradients.back() = seconds.gradients[at(first)];
+      });
+    }
+    if (gathers_) add_needs(equal);
+  }
+}
+
+/// Adds those of a member of a team.
+void RankSeconds::add_member(const EqualReplicas& equal) {
+  TeamInfo& team = *(*team_of_stage_)[at(equal.stage)];
+  const std::size_t m = at(equal.member);
+  const std::vector<DeviceId> devices = members_of(spec(equal.stage), at(equal.team));
+  const TeamTimes& larger = teams_.times(team, devices, equal.samples);
+  const TeamTimes& smaller = teams_.times(team, devices, equal.samples - (equal.odd ? 1 : 0));
+  std::int64_t elements = 0, tensors = 0;
+  for (const StepBucket& bucket : buckets_.all()) {
+    const bool own = bucket.stage == equal.stage;
+    if (own) {
+      elements += bucket.members[m].elements;
+      tensors += bucket.tensors;
+    }
+    step_->gradients.push_back(own ? smaller.gradients() : 0);
+    if (scatters_) step_->larger_gradients.push_back(own ? larger.gradients() : 0);
+  }
+  FlatTimes times;
+  times.begin = problem_.costs.begin_seconds(equal.kind, elements);
+  times.update = problem_.costs.update_seconds(equal.kind, elements, tensors);
+  times.forward = larger.forward.seconds;
+  times.backward = larger.backward.seconds;
+  times.smaller_forward = smaller.forward.seconds;
+  times.smaller_backward = smaller.backward.seconds;
+  times.step_end = larger.step_end.seconds;
+  const std::int64_t larger_ones = problem_.training.batch % strategy_->micro_batches;
+  times.exchange = exchange_seconds(larger, smaller, strategy_->micro_batches,
+                                    larger_ones == 0 ? strategy_->micro_batches : larger_ones);
+  step_->times.push_back(times);
+  if (gathers_) step_->needs.resize(step_->needs.size() + kNeedTimes * buckets_.all().size());
+}
+
+/// Adds when passes of a replica need parameters that are divided.
+void RankSeconds::add_needs(const EqualReplicas& equal) {
+  const std::size_t buckets = buckets_.all().size(), row = step_->needs.size();
+  step_->needs.resize(row + kNeedTimes * buckets);
+  for (const bool larger : {false, true}) {
+    const std::int64_t samples = equal.samples - (equal.odd && !larger ? 1 : 0);
+    StageInfo& stage = info(equal.stage);
+    const StageNeeds* needs = nullptr;
+    for (std::size_t b = 0; b < buckets; ++b) {
+      const StepBucket& bucket = buckets_.all()[b];
+      if (bucket.stage != equal.stage || bucket.state != StateLevel::kParameters) continue;
+      if (needs == nullptr) {
+        needs = &stages_.needs(stage, {equal.kind, samples, spec(equal.stage).recompute});
+      }
+      const auto place_of = [&](OpId op) {
+        const std::vector<OpId>& ops = stage.parts.ops;
+        return static_cast<std::size_t>(std::lower_bound(ops.begin(), ops.end(), op) - ops.begin());
+      };
+      step_->needs[row + need_times(true, larger) * buckets + b] =
+          needs->forward[place_of(stage.firsts[at(bucket.first)])];
+      step_->needs[row + need_times(false, larger) * buckets + b] =
+          needs->backward[place_of(bucket.needed)];
+    }
+  }
+}
+
+}  // namespace agpcs
