@@ -5,7 +5,6 @@
 #include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
@@ -21,6 +20,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 namespace agpcs {
 namespace {
@@ -56,6 +56,7 @@ class PlanChanges {
   /// Returns the plan's strategy after `moves`, or nothing if one of them is impossible. Its
   /// buckets stay, so that only the moves change something.
   std::optional<Strategy> after(const std::vector<StrategyMove>& moves) {
+    if (!now_.bodies.empty()) return after_with_teams(moves);
     Strategy strategy = now_;
     for (const StrategyMove& move : moves) {
       std::optional<Strategy> changed = moves_.apply(strategy, strategy, move);
@@ -72,6 +73,51 @@ class PlanChanges {
       }
     }
     return strategy;
+  }
+
+  /// Does so where some stages have teams, which stay: all-reduces, schedule and the number of
+  /// micro-batches may change.
+  std::optional<Strategy> after_with_teams(const std::vector<StrategyMove>& moves) const {
+    Strategy strategy = now_;
+    for (const StrategyMove& move : moves) {
+      if (const auto* const algorithm = std::get_if<SetAlgorithm>(&move)) {
+        set_algorithm(*algorithm, strategy);
+      } else if (const auto* const schedule = std::get_if<SetSchedule>(&move)) {
+        if (schedule->schedule == Schedule::kZeroBubble) return std::nullopt;
+        strategy.schedule = schedule->schedule;
+      } else if (const auto* const number = std::get_if<SetMicroBatches>(&move)) {
+        if (!set_micro_batches(number->count, strategy)) return std::nullopt;
+      } else {
+        return std::nullopt;
+      }
+    }
+    fit_in_flight(strategy);
+    return strategy;
+  }
+
+  static void set_algorithm(const SetAlgorithm& move, Strategy& strategy) {
+    for (std::size_t b = 0; b < strategy.buckets.size(); ++b) {
+      Bucket& bucket = strategy.buckets[b];
+      if (bucket.stage != move.stage || bucket.is_shared()) continue;
+      if (move.bucket != kAllBuckets && move.bucket != static_cast<int>(b)) continue;
+      bucket.algorithm = move.algorithm;
+      bucket.flow = -1;
+    }
+  }
+
+  /// Returns false if a stage has more replicas than samples then. Shares stay in proportion.
+  bool set_micro_batches(std::int64_t count, Strategy& strategy) const {
+    strategy.micro_batches = count;
+    const std::int64_t samples = largest_micro_batch(problem_, count);
+    for (StageSpec& spec : strategy.stages) {
+      const std::vector<double> weights(spec.shares.begin(), spec.shares.end());
+      if (samples < static_cast<std::int64_t>(weights.size())) return false;
+      spec.shares = largest_remainder(samples, weights);
+      const bool some = std::all_of(spec.shares.begin(), spec.shares.end(),
+                                    [](std::int64_t share) { return share > 0; });
+      if (!some || !covers(spec, problem_.training.batch, count)) return false;
+    }
+    return true;
   }
 
   /// Returns whether another stage divides its gradients than in the plan.
@@ -415,7 +461,6 @@ class PlanChanges {
 
 Result<WhatIfs> what_if_plan(const Problem& problem, const Strategy& strategy,
                              double step_seconds) {
-  AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "agpcs-plan explain"));
   return PlanChanges(problem, strategy, step_seconds).run();
 }
 

@@ -32,8 +32,9 @@ struct WhatIfs {
 /// a stage without its slowest device, kind or host, recomputation, divided state, the other
 /// schedule, more and fewer micro-batches in flight. These are moves
 /// (planner/refine/moves/strategy_move.h), except other sizes of buckets. It makes one change at a
-/// time: buckets stay, unless they are the change. Needs: a strategy with buckets that fits. Cost:
-/// some dozens of simulations.
+/// time: buckets stay, unless they are the change. Where replicas are teams, it tries buckets,
+/// algorithms, micro-batches and the other schedule alone. Needs: a strategy with buckets that
+/// fits. Cost: some dozens of simulations.
 Result<WhatIfs> what_if_plan(const Problem& problem, const Strategy& strategy, double step_seconds);
 
 /// Tries the same plan on better hardware: a device kind 10% faster; a host's NIC, all NICs, a

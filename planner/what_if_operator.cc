@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/what_if_operator.h"
 
+#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team_times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
-#include "ir/strategy/teams.h"
 #include "planner/choose_flows.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/shares.h"
@@ -35,8 +36,9 @@ class OperatorChanges {
     for (int s = std::max(0, place.stage - 1); s <= std::min(last, place.stage + 1); ++s) {
       add_times(s, place);
     }
+    place.has_teams = !now_.bodies.empty();
     place.divides_blocks = stage_of_ops(problem_.blocks, stage_of_) != now_.stage_of;
-    if (place.divides_blocks) return place;
+    if (place.divides_blocks || place.has_teams) return place;
     for (const Neighbour to : {Neighbour::kPrevious, Neighbour::kNext}) {
       if (place.stage == (to == Neighbour::kNext ? last : 0)) continue;
       AGPCS_TRY(OperatorMove move, moved(place.stage, to));
@@ -51,6 +53,10 @@ class OperatorChanges {
 
   /// Adds rows for the devices of a stage; neighbours of one kind with equal shares have one row.
   void add_times(int stage, OperatorPlace& place) const {
+    if (now_.stages[at(stage)].has_teams()) {
+      add_times_of_teams(stage, place);
+      return;
+    }
     StageTimer of_op(problem_, {op_});
     StageTimer of_stage(
         problem_, ops_of_stages(now_.stage_of, static_cast<int>(now_.stages.size()))[at(stage)]);
@@ -69,6 +75,31 @@ class OperatorChanges {
       const double all = of_stage.seconds(kind, samples);
       if (stage == place.stage && all > 0) time.part = (time.forward + time.backward) / all;
       place.times.push_back(std::move(time));
+    }
+  }
+
+  /// Adds rows for the members of a stage's teams: each computes its part of the operator, or in
+  /// another stage than the operator's all of it.
+  void add_times_of_teams(int stage, OperatorPlace& place) const {
+    MemberCosts costs(problem_.graph, problem_.cluster, problem_.training, problem_.costs);
+    const StageSpec& spec = now_.stages[at(stage)];
+    const TeamBody& body = now_.bodies[at(spec.body)];
+    const TeamWork work(problem_.graph, body, problem_.training.precision);
+    const auto own = std::ranges::find(body.ops, op_, &TeamOp::op);
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const std::vector<DeviceId> devices = members_of(spec, i);
+      const TeamTimes times = work.times(problem_.cluster, costs, devices, spec.shares[i]);
+      for (std::size_t m = 0; m < devices.size(); ++m) {
+        const int kind = problem_.cluster.devices[at(devices[m])].kind;
+        const MemberOp part = own == body.ops.end() ? MemberOp{op_, kNone, 0}
+                                                    : member_op(problem_.graph, body, *own, m);
+        const OpSeconds seconds = costs.seconds(kind, part, spec.shares[i]);
+        TimeOnDevices time{
+            stage, kind, {devices[m]}, spec.shares[i], seconds.forward, seconds.backward, 0};
+        const double all = times.forward.seconds + times.backward.seconds;
+        if (stage == place.stage && all > 0) time.part = (time.forward + time.backward) / all;
+        place.times.push_back(std::move(time));
+      }
     }
   }
 
@@ -169,7 +200,6 @@ std::string_view name_of(Hold hold) {
 
 Result<OperatorPlace> what_if_operator(const Problem& problem, const Strategy& strategy, OpId op,
                                        double step_seconds) {
-  AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "agpcs-plan explain"));
   return OperatorChanges(problem, strategy, op, step_seconds).run();
 }
 

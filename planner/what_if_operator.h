@@ -16,7 +16,7 @@
 namespace agpcs {
 
 /// The time that the operator takes, or would take, on devices of one stage that are of one kind
-/// and have equal shares.
+/// and have equal shares. A member of a team computes its part of it.
 struct TimeOnDevices {
   int stage = 0;
   int kind = 0;
@@ -54,11 +54,14 @@ struct OperatorPlace {
   int stage = 0;
   int block = 0;                     ///< index into `Problem::blocks`
   std::vector<TimeOnDevices> times;  ///< by stage: its own and the neighbours
-  /// To the previous and the next stage, where there are such. Empty if `divides_blocks`.
+  /// To the previous and the next stage, where there are such. Empty if `divides_blocks` or
+  /// `has_teams`.
   std::vector<OperatorMove> moves;
   /// The plan's cuts divide blocks, as those of a plan that the planner did not make, so that the
   /// search's moves cannot start from it.
   bool divides_blocks = false;
+  /// Some stages have teams, with bodies of their own operators: no move is tried then.
+  bool has_teams = false;
 };
 
 /// Tries to move `op` to each neighbouring stage of `strategy`, whose step takes `step_seconds`,

@@ -4,6 +4,7 @@
 #include "tools/common/chrome_trace.h"
 
 #include "cost_model/step/model.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tools/common/json.h"
 
@@ -138,7 +139,10 @@ class TraceWriter {
   }
 
   std::vector<Transfer> transfers_of(const TimelineEvent& event) const {
-    return transfers(plan_, event.instruction.object, event.rank, event.instruction.micro_batch);
+    const Opcode opcode = event.instruction.opcode;
+    const bool gradient = opcode == Opcode::kSendGradient || opcode == Opcode::kRecvGradient;
+    return transfers(plan_, event.instruction.object, event.rank, event.instruction.micro_batch,
+                     gradient);
   }
 
   /// Returns the bytes that a transfer moves or a collective reduces.
@@ -146,7 +150,13 @@ class TraceWriter {
     const InstructionId& id = event.instruction;
     if (stream_of(id.opcode) == StreamKind::kCollective) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
-      return sums_gradients(id.opcode) ? travelling_bytes(plan_.training, bucket) : bucket.bytes();
+      if (!sums_gradients(id.opcode)) return bucket.bytes();
+      const int stage = plan_.stage_of_rank(event.rank);
+      const std::size_t member =
+          member_of(plan_.stages[static_cast<std::size_t>(stage)], event.rank);
+      return member_elements(plan_, bucket, stage, member) *
+             static_cast<std::int64_t>(
+                 size_of(travelling_type(bucket.type, plan_.training.wire_type)));
     }
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];

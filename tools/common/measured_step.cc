@@ -46,8 +46,9 @@ std::vector<Comparison> compare(const Plan& plan, const MeasuredStep& step) {
     const double seconds = expected(plan, "all-reduce " + stage.name);
     // The rank that came last did not wait for others.
     double least = 0;
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const double own = step.seconds[static_cast<std::size_t>(stage.ranks[i])][1];
+    const std::vector<int> ranks = stage.all_ranks();
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const double own = step.seconds[static_cast<std::size_t>(ranks[i])][1];
       least = i == 0 ? own : std::min(least, own);
     }
     lines.push_back(

@@ -5,6 +5,7 @@
 #include "ir/graph/executed.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/loss_summary.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
@@ -37,10 +38,9 @@ std::vector<DeviceRow> device_rows(const Compiled& compiled) {
   for (const DeviceEstimate& estimate : compiled.planned.best.estimate.devices) {
     const int stage = plan.stage_of_rank(estimate.rank);
     const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
-    const auto replica = std::find(of.ranks.begin(), of.ranks.end(), estimate.rank);
+    const int replica = replica_of(of, estimate.rank);
     const Cluster& cluster = compiled.problem->cluster;
-    rows.push_back({&estimate, stage,
-                    of.samples[static_cast<std::size_t>(replica - of.ranks.begin())],
+    rows.push_back({&estimate, stage, of.samples[static_cast<std::size_t>(replica)],
                     cluster.kind_of(cluster.find_device(estimate.device)).memory_bytes});
   }
   return rows;
@@ -194,7 +194,7 @@ TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool di
   const std::int64_t parameters = parameter_count(best.plan, index);
   TableRow row = {
       stage.name,
-      {counted(static_cast<std::int64_t>(stage.ranks.size())),
+      {counted(static_cast<std::int64_t>(stage.all_ranks().size())),
        counted(operator_count(stage)),
        {static_cast<double>(parameters), count_text(parameters), ""},
        counted(buckets_of(best.plan, index))},

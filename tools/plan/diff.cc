@@ -48,8 +48,8 @@ std::vector<Section> sections_of(const Plan& plan) {
     }
     const Words words = split(line, ' ');
     const bool named =
-        words.size() > 1 && (words[0] == "stage" || words[0] == "cut" || words[0] == "flow" ||
-                             words[0] == "bucket" || words[0] == "program");
+        words.size() > 1 && (words[0] == "stage" || words[0] == "body" || words[0] == "cut" ||
+                             words[0] == "flow" || words[0] == "bucket" || words[0] == "program");
     sections.push_back({named ? words[0] + " " + words[1] : words[0], line, {}});
   }
   for (const Program& program : plan.programs) {

@@ -13,8 +13,8 @@ Result<Explanation> explain(const Plan& plan, const Problem& problem) {
   const Graph& graph = problem.graph;
   const Cluster& cluster = problem.cluster;
   AGPCS_TRY(Estimate estimate, simulate(plan, graph, cluster, problem.costs, {.timeline = true}));
-  AGPCS_TRY(const StepModel model, make_step_model(plan, graph, cluster, problem.costs));
-  Explanation e{plan, problem, std::move(estimate), {}, {}, {}, {}, {}, {}};
+  AGPCS_TRY(StepModel model, make_step_model(plan, graph, cluster, problem.costs));
+  Explanation e{plan, problem, std::move(estimate), {}, {}, {}, {}, {}, {}, {}};
   const StepWaits waits(plan, model, e.estimate);
   CriticalPath path = critical_path(plan, model, cluster, waits);
   e.path = std::move(path.steps);
@@ -23,6 +23,7 @@ Result<Explanation> explain(const Plan& plan, const Problem& problem) {
     e.slack.push_back({waits.event(i), path.slack[static_cast<std::size_t>(i)]});
   }
   AGPCS_TRY(e.report, step_report(plan, graph, cluster, model, e.estimate, waits));
+  e.model = std::move(model);
   AGPCS_TRY(const Strategy strategy, strategy_of_plan(plan, graph, cluster));
   AGPCS_TRY(e.plan_changes, what_if_plan(problem, strategy, e.estimate.step_seconds));
   AGPCS_TRY(e.hardware_changes, what_if_hardware(problem, plan, e.estimate));

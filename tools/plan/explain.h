@@ -5,6 +5,7 @@
 
 #include "cost_model/explain/critical_path.h"
 #include "cost_model/explain/step_report.h"
+#include "cost_model/step/model.h"
 #include "planner/problem/problem.h"
 #include "planner/what_if.h"
 
@@ -31,6 +32,7 @@ struct Explanation {
   std::vector<PathPart> parts;
   std::vector<SlackOf> slack;  ///< one per instruction, by rank, in program order
   StepAnalysis report;
+  StepModel model;
   WhatIfs plan_changes, hardware_changes;
 };
 

@@ -2,6 +2,7 @@
 #include "ir/base/at.h"
 #include "tools/common/json.h"
 #include "tools/plan/explain.h"
+#include "tools/plan/team/plan_teams.h"
 
 #include <cstddef>
 #include <string_view>
@@ -13,6 +14,8 @@ std::string_view name_of(PathSort sort) {
   switch (sort) {
     case PathSort::kCompute:
       return "compute";
+    case PathSort::kTeam:
+      return "team_exchange";
     case PathSort::kTransfer:
       return "transfer";
     case PathSort::kReduce:
@@ -47,22 +50,26 @@ Json device_json(const Explanation& e, std::size_t rank) {
   const auto point_json = [](const MemoryPoint& point) -> Json {
     return {{"seconds", point.time}, {"bytes", point.bytes}};
   };
-  return {{"rank", rank},
-          {"device", estimate.device},
-          {"stage", e.plan.stages[at(e.plan.stage_of_rank(static_cast<int>(rank)))].name},
-          {"utilization", estimate.utilization},
-          {"compute_seconds", d.compute},
-          {"exposed_communication_seconds", estimate.exposed_communication},
-          {"idle_seconds",
-           {{"activations", d.activations},
-            {"gradients", d.gradients},
-            {"all_reduce", d.all_reduce},
-            {"sends", d.sends},
-            {"other", d.other},
-            {"finished", d.finished}}},
-          {"bytes_sent", estimate.bytes_sent},
-          {"peak_memory_bytes", estimate.memory.total()},
-          {"memory", json_array(d.memory, point_json)}};
+  Json json = {{"rank", rank},
+               {"device", estimate.device},
+               {"stage", e.plan.stages[at(e.plan.stage_of_rank(static_cast<int>(rank)))].name},
+               {"utilization", estimate.utilization},
+               {"compute_seconds", d.compute},
+               {"exposed_communication_seconds", estimate.exposed_communication},
+               {"idle_seconds",
+                {{"activations", d.activations},
+                 {"gradients", d.gradients},
+                 {"all_reduce", d.all_reduce},
+                 {"sends", d.sends},
+                 {"other", d.other},
+                 {"finished", d.finished}}},
+               {"bytes_sent", estimate.bytes_sent},
+               {"peak_memory_bytes", estimate.memory.total()},
+               {"memory", json_array(d.memory, point_json)}};
+  if (!e.plan.bodies.empty()) {
+    json["team_seconds"] = {{"exchange", d.team_exchange}, {"waiting", d.team_waiting}};
+  }
+  return json;
 }
 
 Json devices_json(const Explanation& e) {
@@ -104,18 +111,20 @@ Json slack_json(const SlackOf& s) {
 }  // namespace
 
 std::string explain_json(const Explanation& e) {
-  return json_text({{"format", "agpcs-plan explain 1"},
-                    {"model", e.plan.model},
-                    {"cluster", e.plan.cluster},
-                    {"step_seconds", e.estimate.step_seconds},
-                    {"samples_per_second", e.estimate.samples_per_second},
-                    {"plan_changes", changes_json(e.plan_changes)},
-                    {"hardware_changes", changes_json(e.hardware_changes)},
-                    {"critical_path", json_array(e.path, step_json)},
-                    {"path_parts", json_array(e.parts, part_json)},
-                    {"devices", devices_json(e)},
-                    {"links", links_json(e)},
-                    {"instructions", json_array(e.slack, slack_json)}});
+  Json json = {{"format", "agpcs-plan explain 1"},
+               {"model", e.plan.model},
+               {"cluster", e.plan.cluster},
+               {"step_seconds", e.estimate.step_seconds},
+               {"samples_per_second", e.estimate.samples_per_second},
+               {"plan_changes", changes_json(e.plan_changes)},
+               {"hardware_changes", changes_json(e.hardware_changes)},
+               {"critical_path", json_array(e.path, step_json)},
+               {"path_parts", json_array(e.parts, part_json)},
+               {"devices", devices_json(e)},
+               {"links", links_json(e)},
+               {"instructions", json_array(e.slack, slack_json)}};
+  if (!e.plan.bodies.empty()) json["members"] = members_json(e.plan, e.model);
+  return json_text(json);
 }
 
 }  // namespace agpcs

@@ -85,7 +85,7 @@ class OperatorText {
         fmt::format("operator {} ({}) of {} on {}\n  in stage {}{}{}, with {} on {}\n", op.name,
                     op.type, e_.plan.model, e_.plan.cluster, of.name, of.recompute ? ", " : "",
                     recomputation_text(of), plural(operator_count(of) - 1, "other operator"),
-                    plural(static_cast<std::int64_t>(of.ranks.size()), "device"));
+                    plural(static_cast<std::int64_t>(of.all_ranks().size()), "device"));
     if (block().size() > 1) {
       text += fmt::format("  in block {} with {}\n", e_.place.block, names(block()));
     }
@@ -116,6 +116,11 @@ class OperatorText {
     if (e_.place.divides_blocks) {
       return text +
              "  the plan's cuts divide blocks, which the planner keeps whole: no move starts "
+             "here\n";
+    }
+    if (e_.place.has_teams) {
+      return text +
+             "  some stages have teams, with bodies of their own operators: no move starts "
              "here\n";
     }
     if (e_.place.moves.empty()) return text + "  the plan has one stage\n";
@@ -216,20 +221,21 @@ std::string operator_text(const OperatorExplanation& e, std::size_t top) {
 std::string operator_json(const OperatorExplanation& e) {
   const Graph& graph = e.problem.graph;
   const Op& op = graph.op(e.place.op);
-  return json_text(
-      {{"format", "agpcs-plan explain operator 1"},
-       {"model", e.plan.model},
-       {"cluster", e.plan.cluster},
-       {"step_seconds", e.step_seconds},
-       {"operator", op.name},
-       {"type", op.type},
-       {"stage", e.plan.stages[at(e.place.stage)].name},
-       {"block", names_json(graph, e.problem.blocks.blocks[at(e.place.block)].ops)},
-       {"plan_divides_blocks", e.place.divides_blocks},
-       {"times",
-        json_array(e.place.times, [&](const TimeOnDevices& time) { return time_json(e, time); })},
-       {"moves",
-        json_array(e.place.moves, [&](const OperatorMove& move) { return move_json(e, move); })}});
+  Json json = {{"format", "agpcs-plan explain operator 1"},
+               {"model", e.plan.model},
+               {"cluster", e.plan.cluster},
+               {"step_seconds", e.step_seconds},
+               {"operator", op.name},
+               {"type", op.type},
+               {"stage", e.plan.stages[at(e.place.stage)].name},
+               {"block", names_json(graph, e.problem.blocks.blocks[at(e.place.block)].ops)},
+               {"plan_divides_blocks", e.place.divides_blocks},
+               {"times", json_array(e.place.times,
+                                    [&](const TimeOnDevices& time) { return time_json(e, time); })},
+               {"moves", json_array(e.place.moves,
+                                    [&](const OperatorMove& move) { return move_json(e, move); })}};
+  if (e.place.has_teams) json["plan_has_teams"] = true;
+  return json_text(json);
 }
 
 }  // namespace agpcs

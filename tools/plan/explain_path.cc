@@ -163,8 +163,15 @@ class PathWriter {
   std::string where(const Line& line) const {
     const Opcode opcode = line.id.opcode;
     switch (stream_of(opcode)) {
-      case StreamKind::kCompute:
-        return device(line.rank);
+      case StreamKind::kCompute: {
+        const int team = e_.model.ranks[static_cast<std::size_t>(line.rank)].team;
+        if (team < 0) return device(line.rank);
+        const auto members =
+            static_cast<std::int64_t>(e_.model.teams[static_cast<std::size_t>(team)].size());
+        return opcode == Opcode::kUpdate
+                   ? device(line.rank)
+                   : fmt::format("{} and {} more", device(line.rank), members - 1);
+      }
       case StreamKind::kCollective: {
         const auto stage = static_cast<std::size_t>(e_.plan.stage_of_rank(line.rank));
         const std::size_t ranks = is_of_all_ranks(opcode) ? e_.estimate.devices.size()
@@ -175,7 +182,9 @@ class PathWriter {
         break;
     }
     std::set<int> peers;
-    for (const Transfer& t : transfers(e_.plan, line.id.object, line.rank, line.id.micro_batch)) {
+    const bool gradients = opcode == Opcode::kSendGradient || opcode == Opcode::kRecvGradient;
+    for (const Transfer& t :
+         transfers(e_.plan, line.id.object, line.rank, line.id.micro_batch, gradients)) {
       peers.insert(t.peer);
     }
     const std::string others =

@@ -4,6 +4,7 @@
 #include "ir/base/units.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
+#include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 
 #include <fmt/format.h>
@@ -51,6 +52,8 @@ std::string title(const Explanation& e) {
       plural(plan.micro_batches, "micro-batch", "es"),
       figure(e.estimate.samples_per_second, "samples/s"));
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+    const std::string teams = teams_text(plan, plan.stages[at(s)]);
+    if (!teams.empty()) text += fmt::format("  {}: {}\n", plan.stages[at(s)].name, teams);
     const std::string in_flight = in_flight_text(plan, s);
     if (!in_flight.empty()) text += fmt::format("  {}: {}\n", plan.stages[at(s)].name, in_flight);
   }
@@ -61,6 +64,8 @@ std::string name_of_part(const PathPart& part) {
   switch (part.sort) {
     case PathSort::kCompute:
       return "computing " + part.name;
+    case PathSort::kTeam:
+      return "exchanges of teams of " + part.name;
     case PathSort::kTransfer:
       return "bytes of cut " + part.name;
     case PathSort::kReduce:
@@ -124,8 +129,11 @@ std::string device_table(const Explanation& e) {
                                seconds(e.estimate.devices[r].exposed_communication)));
   }
   const std::size_t width = device_width(e);
+  const std::string in_passes =
+      e.plan.bodies.empty() ? "" : "  busy: without what the teams below exchange and wait for\n";
   return fmt::format("\nwhere each device's time goes{:>{}}{:>27}\n", "idle: waiting for",
                      width + 19, "exposed") +
+         in_passes +
          fmt::format("  {:<{}}stage {:>6} {:>11} {:>10} {:>10} {:>6} {:>7}  {:>9}\n", "device",
                      width, "busy", "activations", "gradients", "all-reduce", "other", "done",
                      "network") +
@@ -267,7 +275,7 @@ std::string help_text(const Explanation& e) {
 
 std::string explain_text(const Explanation& e, std::size_t top) {
   return title(e) + path_text(e, top) + parts_text(e, top) + slack_table(e, top) + device_table(e) +
-         memory_table(e) + link_table(e, top) + help_text(e);
+         member_table(e.plan, e.model) + memory_table(e) + link_table(e, top) + help_text(e);
 }
 
 }  // namespace agpcs

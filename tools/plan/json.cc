@@ -4,9 +4,13 @@
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace agpcs {
@@ -74,8 +78,15 @@ Json stage_json(const PlanStage& stage) {
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
     replicas.push_back(
         {{"rank", stage.ranks[i]}, {"device", stage.devices[i]}, {"samples", stage.samples[i]}});
+    if (!stage.has_teams()) continue;
+    Json& further = replicas.back()["further"] = Json::array();
+    for (std::size_t m = 0; m < stage.further_ranks[i].size(); ++m) {
+      further.push_back(
+          {{"rank", stage.further_ranks[i][m]}, {"device", stage.further_devices[i][m]}});
+    }
   }
   Json json = {{"name", stage.name}, {"recompute", stage.recompute}};
+  if (stage.has_teams()) json["body"] = fmt::format("t{}", stage.body);
   if (!stage.segments.empty()) json["segments"] = stage.segments;
   if (stage.odd >= 0) json["odd"] = stage.odd;
   json["replicas"] = replicas;
@@ -169,21 +180,18 @@ Json operator_json(const Graph& graph, const Op& op, const std::string& stage) {
 Result<Json> memory_json(const Plan& plan, const Graph& graph, const Cluster& cluster) {
   AGPCS_TRY(const std::vector<MemoryUse> use, peak_memory(plan, graph));
   std::vector<Json> by_rank(use.size());
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
-      const MemoryUse& m = use[rank];
-      by_rank[rank] = {
-          {"rank", stage.ranks[i]},
-          {"device", stage.devices[i]},
-          {"capacity", cluster.kind_of(cluster.find_device(stage.devices[i])).memory_bytes},
-          {"parameters", m.parameters},
-          {"gradients", m.gradients},
-          {"optimizer", m.optimizer},
-          {"activations", m.activations},
-          {"transfers", m.transfers},
-          {"workspace", m.workspace}};
-    }
+  const std::vector<std::string> devices = devices_of_ranks(plan);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const MemoryUse& m = use[rank];
+    by_rank[rank] = {{"rank", rank},
+                     {"device", devices[rank]},
+                     {"capacity", cluster.kind_of(cluster.find_device(devices[rank])).memory_bytes},
+                     {"parameters", m.parameters},
+                     {"gradients", m.gradients},
+                     {"optimizer", m.optimizer},
+                     {"activations", m.activations},
+                     {"transfers", m.transfers},
+                     {"workspace", m.workspace}};
   }
   return Json(by_rank);
 }
@@ -199,6 +207,7 @@ Json json_of(const Plan& plan) {
                {"training", training_json(plan)},
                {"stages", json_array(plan.stages, stage_json)},
                {"cuts", json_array(plan.cuts, with_plan(cut_json))}};
+  if (!plan.bodies.empty()) json["bodies"] = json_array(plan.bodies, body_json);
   if (!plan.flows.empty()) json["flows"] = json_array(plan.flows, with_plan(flow_json));
   json["buckets"] = json_array(plan.buckets, with_plan(bucket_json));
   json["programs"] = json_array(plan.programs, with_plan(program_json));

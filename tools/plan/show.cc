@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/units.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "tools/common/joined_rows.h"
+#include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 
 #include <fmt/format.h>
@@ -159,6 +161,14 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, int stage) {
     text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
                         bucket.members.size());
   }
+  if (const PlanStage& own = plan.stages[static_cast<std::size_t>(stage)]; own.has_teams()) {
+    std::vector<std::string> held;
+    for (std::size_t m = 0; m < own.members(0).size(); ++m) {
+      held.push_back(byte_figure(member_elements(plan, bucket, stage, m) *
+                                 static_cast<std::int64_t>(size_of(bucket.type))));
+    }
+    text += fmt::format(", of which members hold {}", fmt::join(held, ", "));
+  }
   if (bucket.is_sharded()) {
     text += fmt::format(", state{} divided {}",
                         bucket.divides_parameters()  ? ", gradients and parameters"
@@ -202,22 +212,36 @@ RowFigure expected_figure(const Plan& plan, const std::string& name, std::string
   return {e == nullptr ? 0 : e->value, std::move(text), ""};
 }
 
+/// Returns the row of a rank, which has `samples` samples of a micro-batch.
+TableRow device_row(const Plan& plan, int rank, const std::string& device, std::int64_t samples) {
+  const std::string memory = "peak-memory " + device, sent = "bytes-sent " + device;
+  TableRow row;
+  row.name = device;
+  row.figures = {{static_cast<double>(rank), fmt::format("{}", rank), ""},
+                 {static_cast<double>(samples), fmt::format("{}", samples), ""},
+                 expected_figure(plan, "utilization " + device, busy(plan, device)),
+                 expected_figure(plan, memory, spell_expected(plan, memory)),
+                 expected_figure(plan, sent, spell_expected(plan, sent))};
+  row.alike = {row.figures[1].text, ""};
+  return row;
+}
+
 std::string device_table(const Plan& plan, const PlanStage& stage) {
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-    const std::string& device = stage.devices[i];
-    const std::string memory = "peak-memory " + device, sent = "bytes-sent " + device;
-    TableRow row;
-    row.name = device;
-    row.figures = {{static_cast<double>(stage.samples[i]), fmt::format("{}", stage.samples[i]), ""},
-                   expected_figure(plan, "utilization " + device, busy(plan, device)),
-                   expected_figure(plan, memory, spell_expected(plan, memory)),
-                   expected_figure(plan, sent, spell_expected(plan, sent))};
-    row.alike = {row.figures.front().text, ""};
-    const RowFigure rank = {static_cast<double>(stage.ranks[i]), fmt::format("{}", stage.ranks[i]),
-                            ""};
-    row.figures.insert(row.figures.begin(), rank);
-    rows.push_back(std::move(row));
+    const std::vector<int> members = stage.members(i);
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const int rank = members[m];
+      rows.push_back(
+          device_row(plan, rank, devices[static_cast<std::size_t>(rank)], stage.samples[i]));
+      if (!stage.has_teams()) continue;
+      TableRow& row = rows.back();
+      const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body)];
+      row.figures.insert(row.figures.begin() + 2, {0, part_text(body, m), ""});
+      row.alike.front() += fmt::format(" member {}", m);
+      row.alike.back() = fmt::format("member {}", m);
+    }
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) {
@@ -225,14 +249,10 @@ std::string device_table(const Plan& plan, const PlanStage& stage) {
     cells.back().insert(cells.back().begin() + 1, row.name);
     cells.back().insert(cells.back().begin(), "");  // the indentation
   }
-  return table_text({{"", 0, true},
-                     {"rank", 4},
-                     {"device", 6, true},
-                     {"samples"},
-                     {"busy", 5},
-                     {"peak memory"},
-                     {"sent", 8}},
-                    cells);
+  std::vector<TableColumn> columns = {{"", 0, true}, {"rank", 4}, {"device", 6, true}, {"samples"}};
+  if (stage.has_teams()) columns.push_back({"part", 4});
+  columns.insert(columns.end(), {{"busy", 5}, {"peak memory"}, {"sent", 8}});
+  return table_text(columns, cells);
 }
 
 std::string stage_text(const Plan& plan, int index) {
@@ -256,6 +276,10 @@ std::string stage_text(const Plan& plan, int index) {
                   plural(operator_count(stage), "operator"), stage.operators.front().first,
                   stage.operators.back().last, plural(parameter_count(plan, index), "parameter"),
                   stage.recompute ? ", " : "", recomputation_text(stage));
+  if (stage.has_teams()) {
+    text += fmt::format("  {}\n", teams_text(plan, stage));
+    text += body_text(plan.bodies[static_cast<std::size_t>(stage.body)]);
+  }
   text += device_table(plan, stage);
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),

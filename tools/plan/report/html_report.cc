@@ -5,6 +5,7 @@
 #include "ir/plan/lookup.h"
 #include "tools/common/template.h"
 #include "tools/plan/report/report_page.h"
+#include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 
 #include <fmt/format.h>
@@ -88,10 +89,36 @@ Json figures(const ReportInput& input) {
   };
 }
 
+/// Returns the devices of all ranks of a stage, team by team.
+std::vector<std::string> devices_of(const PlanStage& stage) {
+  std::vector<std::string> devices;
+  for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+    devices.push_back(stage.devices[i]);
+    if (!stage.has_teams()) continue;
+    const std::vector<std::string>& further = stage.further_devices[i];
+    devices.insert(devices.end(), further.begin(), further.end());
+  }
+  return devices;
+}
+
+/// Returns "2 teams of 2 members by body t0, parts 5:3; exchanges 12% of passes"; "-" where
+/// replicas are devices.
+std::string team_cell(const SimulatedStep& step, const PlanStage& stage) {
+  if (!stage.has_teams()) return "-";
+  double exchanges = 0, passes = 0;
+  for (const int rank : stage.all_ranks()) {
+    const DeviceReport& report = step.report.devices[static_cast<std::size_t>(rank)];
+    exchanges += report.team_exchange;
+    passes += report.compute + report.team_exchange + report.team_waiting;
+  }
+  return fmt::format("{}; exchanges take {} of what they compute", teams_text(step.plan, stage),
+                     percent_text(passes > 0 ? exchanges / passes : 0));
+}
+
 /// Returns "4 x V100, 4 x RTX3090", in the cluster's order of kinds.
 std::string kinds_text(const Cluster& cluster, const PlanStage& stage) {
   std::vector<int> counts(cluster.kinds.size());
-  for (const std::string& name : stage.devices) {
+  for (const std::string& name : devices_of(stage)) {
     const DeviceId device = cluster.find_device(name);
     ++counts[static_cast<std::size_t>(cluster.devices[static_cast<std::size_t>(device)].kind)];
   }
@@ -117,14 +144,15 @@ Json stage_rows(const ReportInput& input) {
     const PlanStage& stage = plan.stages[s];
     const StageEstimate& times = input.step.estimate.stages[s];
     const StateLevel divides = divided_state(plan, static_cast<int>(s));
+    const std::vector<std::string> devices = devices_of(stage);
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
     if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan.programs[s]));
     rows.push_back(
         {{"name", stage.name},
-         {"devices", stage.devices.size() == 1
-                         ? stage.devices.front()
-                         : stage.devices.front() + " .. " + stage.devices.back()},
+         {"devices",
+          devices.size() == 1 ? devices.front() : devices.front() + " .. " + devices.back()},
+         {"teams", team_cell(input.step, stage)},
          {"kinds", kinds_text(input.cluster, stage)},
          {"samples",
           *least == *most ? fmt::format("{}", *least) : fmt::format("{} to {}", *least, *most)},

@@ -37,7 +37,8 @@ struct Use {
   bool used = false;
 };
 
-Use use_of(const ChartRow& row, const std::vector<int>& ranks, const Estimate& estimate) {
+Use use_of(const ChartRow& row, const std::vector<int>& ranks, const SimulatedStep& step) {
+  const Estimate& estimate = step.estimate;
   Use use;
   const double whole = estimate.step_seconds * static_cast<double>(row.devices.size());
   for (const DeviceId device : row.devices) {
@@ -45,7 +46,8 @@ Use use_of(const ChartRow& row, const std::vector<int>& ranks, const Estimate& e
     if (rank < 0) continue;
     const DeviceEstimate& of = estimate.devices[static_cast<std::size_t>(rank)];
     use.used = true;
-    use.compute += of.compute_seconds / whole;
+    const DeviceReport& report = step.report.devices[static_cast<std::size_t>(rank)];
+    use.compute += (of.compute_seconds - report.team_exchange - report.team_waiting) / whole;
     use.exposed += of.exposed_communication / whole;
   }
   return use;
@@ -152,7 +154,7 @@ std::string utilization_chart(const Cluster& cluster, const SimulatedStep* befor
     const std::vector<int> ranks = ranks_of(cluster, panel.step.estimate);
     double y = kAxisHeight;
     for (const ChartRow& row : rows) {
-      draw_use(svg, panel.x, y, panel.width, row.name, use_of(row, ranks, panel.step.estimate));
+      draw_use(svg, panel.x, y, panel.width, row.name, use_of(row, ranks, panel.step));
       y += kRowHeight;
     }
   }
