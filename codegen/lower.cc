@@ -211,7 +211,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   }
   const Timetable timetable(plan, in_flight_by_stage(strategy));
   divide_states(graph, cluster, strategy, timetable, plan);
-  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+  for (int stage = 0; stage < plan.round_size(); ++stage) {
     std::vector<BucketUse> uses;
     if (divides_parameters(plan, stage)) {
       uses = parts_of_stage(plan, graph, stage, ops_of_stage(graph, strategy, stage)).uses;

@@ -18,14 +18,14 @@ namespace {
 /// for them.
 constexpr int kOutgoing = 2;
 
-/// A message of this stage: one pass makes it, and the same pass of another stage needs it.
+/// A message of this program: one pass makes it, and the same pass of another stage needs it.
 struct Message {
   int needed = 0;    // when its consumer starts, by the timetable
   int made = 0;      // when its producer ends
   int producer = 0;  // stage
   int turn = 0;      // position among the messages that the producer's pass makes
   std::size_t pass =
-      0;  // index in this stage's order: the consumer of a receive, the producer of a send
+      0;  // index in this program's order: the consumer of a receive, the producer of a send
   InstructionId id;
 
   /// The order in which all stages post their messages.
@@ -42,11 +42,13 @@ class ProgramWriter {
       : plan_(plan),
         timetable_(timetable),
         stage_(stage),
+        number_(plan.program_of(stage)),
         uses_(uses),
-        order_(timetable.order(stage)) {
+        order_(timetable.order(number_)),
+        cuts_(plan.stages.size()) {
     for (int i = 0; i < static_cast<int>(plan.cuts.size()); ++i) {
-      if (plan.cuts[static_cast<std::size_t>(i)].to == stage) in_.push_back(i);
-      if (plan.cuts[static_cast<std::size_t>(i)].from == stage) out_.push_back(i);
+      cuts_[static_cast<std::size_t>(cut(i).to)].in.push_back(i);
+      cuts_[static_cast<std::size_t>(cut(i).from)].out.push_back(i);
     }
     program_.stage = stage;
   }
@@ -71,7 +73,14 @@ class ProgramWriter {
   }
 
  private:
+  struct Cuts {
+    std::vector<int> in, out;  // ascending by the other stage
+  };
   const Cut& cut(int index) const { return plan_.cuts[static_cast<std::size_t>(index)]; }
+  /// Returns the cuts of a pass's stage.
+  const Cuts& cuts_of(const InstructionId& pass) const {
+    return cuts_[static_cast<std::size_t>(Plan::stage_of_pass(pass, stage_))];
+  }
 
   void add(InstructionId id, std::vector<InstructionId> after = {}) {
     program_.instructions.push_back({id, std::move(after)});
@@ -130,11 +139,13 @@ class ProgramWriter {
   std::vector<InstructionId> received_for(const InstructionId& compute) const {
     std::vector<InstructionId> received;
     if (compute.opcode == Opcode::kForward) {
-      for (const int c : in_) received.push_back({Opcode::kRecv, c, compute.micro_batch});
+      for (const int c : cuts_of(compute).in)
+        received.push_back({Opcode::kRecv, c, compute.micro_batch});
       return received;
     }
     if (!goes_back(compute.opcode)) return received;
-    for (auto it = out_.rbegin(); it != out_.rend(); ++it) {
+    const std::vector<int>& out = cuts_of(compute).out;
+    for (auto it = out.rbegin(); it != out.rend(); ++it) {
       if (!has_gradient(cut(*it))) continue;
       received.push_back({Opcode::kRecvGradient, *it, compute.micro_batch});
     }
@@ -146,11 +157,13 @@ class ProgramWriter {
   std::vector<InstructionId> sent_by(const InstructionId& compute) const {
     std::vector<InstructionId> sent;
     if (compute.opcode == Opcode::kForward) {
-      for (const int c : out_) sent.push_back({Opcode::kSend, c, compute.micro_batch});
+      for (const int c : cuts_of(compute).out)
+        sent.push_back({Opcode::kSend, c, compute.micro_batch});
       return sent;
     }
     if (!goes_back(compute.opcode)) return sent;
-    for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
+    const std::vector<int>& in = cuts_of(compute).in;
+    for (auto it = in.rbegin(); it != in.rend(); ++it) {
       if (has_gradient(cut(*it))) {
         sent.push_back({Opcode::kSendGradient, *it, compute.micro_batch});
       }
@@ -164,12 +177,13 @@ class ProgramWriter {
     const InstructionId& compute = order_[i];
     std::vector<InstructionId> after = received_for(compute);
     if (!goes_back(compute.opcode)) return after;
-    const int start = timetable_.ends(stage_)[i] - 1;
-    for (const int c :
-         out_) {  // where a gradient comes back, it proves that the activation was sent
+    const int start = timetable_.ends(number_)[i] - 1;
+    const Cuts& cuts = cuts_of(compute);
+    for (const int c : cuts.out) {
+      // Where a gradient comes back, it proves that the activation was sent.
       if (!has_gradient(cut(c))) add_sent(c, Opcode::kForward, compute.micro_batch, start, after);
     }
-    for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
+    for (auto it = cuts.in.rbegin(); it != cuts.in.rend(); ++it) {
       if (!has_gradient(cut(*it))) continue;
       add_sent(*it, compute.opcode, compute.micro_batch - kOutgoing, start, after);
     }
@@ -188,11 +202,18 @@ class ProgramWriter {
     }
   }
 
+  /// Returns whether a bucket is of a stage of this program.
+  bool is_own(const PlanBucket& bucket) const {
+    const std::vector<int> stages = stages_of(bucket);
+    return std::any_of(stages.begin(), stages.end(),
+                       [&](int stage) { return plan_.program_of(stage) == number_; });
+  }
+
   void write_end(const InstructionId& last_backward) {
     std::vector<InstructionId> scattered, summed, gathers;
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
-      if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
+      if (!is_own(bucket) || !is_reduced(plan_, bucket)) continue;
       if (bucket.is_sharded() && !bucket.divides_parameters())
         gathers.push_back({Opcode::kAllGather, b, -1});
       if (bucket.divides_gradients()) {
@@ -218,12 +239,13 @@ class ProgramWriter {
 
   const Plan& plan_;
   const Timetable& timetable_;
-  int stage_;
+  int stage_;   // the first of the program
+  int number_;  // of the program
   std::span<const BucketUse> uses_;
   const std::vector<InstructionId>& order_;
   std::vector<Message> receives_, sends_;  // in the order in which they are needed
   std::size_t received_ = 0, sent_ = 0;    // number of messages posted
-  std::vector<int> in_, out_;              // cuts, ascending by the other stage
+  std::vector<Cuts> cuts_;                 // by stage
   Program program_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the instruction program of one pipeline stage.
+// Writes the instruction program of the ranks of a pipeline stage.
 #pragma once
 
 #include "codegen/timetable.h"
@@ -11,8 +11,8 @@
 
 namespace agpcs {
 
-/// Returns the program of stage `stage` of `plan`. Needs: `plan` has stages, cuts, buckets and
-/// micro-batches; `timetable` belongs to it.
+/// Returns the program of the ranks of stage `stage` of `plan`, of which it is the first. Needs:
+/// `plan` has stages, cuts, buckets and micro-batches; `timetable` belongs to it.
 ///
 /// A stage that has d micro-batches in flight runs d - 1 forwards, then alternates forward and
 /// backward, then drains, so that it holds the activations of at most d micro-batches. That is

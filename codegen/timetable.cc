@@ -13,18 +13,44 @@ namespace {
 
 constexpr int kNotYet = -1;
 
-std::vector<InstructionId> schedule_order(const Plan& plan,
-                                          const std::vector<std::int64_t>& in_flight,
-                                          std::size_t stage) {
+std::vector<InstructionId> order_of_stage(const Plan& plan,
+                                          const std::vector<std::int64_t>& in_flight, int stage) {
+  const auto index = static_cast<std::size_t>(stage);
   const int micro_batches = static_cast<int>(plan.micro_batches);
-  const int ahead = static_cast<int>(in_flight[stage]) - 1;
-  const int lag = plan.parts_backward() ? static_cast<int>(weight_lag(in_flight, stage)) : 0;
+  const int ahead = static_cast<int>(in_flight[index]) - 1;
+  const int lag = plan.parts_backward() ? static_cast<int>(weight_lag(in_flight, index)) : 0;
   std::vector<InstructionId> order;
   for (int i = 0; i < micro_batches + ahead + lag; ++i) {
     const int back = i - ahead, put_off = back - lag;
-    if (i < micro_batches) order.push_back({Opcode::kForward, -1, i});
-    if (back >= 0 && back < micro_batches) order.push_back(plan.input_pass(back));
-    if (put_off >= 0 && plan.parts_backward()) order.push_back(plan.weight_pass(put_off));
+    if (i < micro_batches) order.push_back(plan.forward_pass(stage, i));
+    if (back >= 0 && back < micro_batches) order.push_back(plan.input_pass(stage, back));
+    if (put_off >= 0 && plan.parts_backward()) order.push_back(plan.weight_pass(stage, put_off));
+  }
+  return order;
+}
+
+std::vector<InstructionId> interleaved_order(const Plan& plan, int program, int programs) {
+  const std::vector<int> stages = plan.stages_of_program(program);
+  const std::vector<int> rounds =
+      rounds_of_micro_batches(static_cast<int>(plan.micro_batches), programs);
+  std::vector<InstructionId> forward, backward;
+  int first = 0;
+  for (const int size : rounds) {
+    for (const int stage : stages) {
+      for (int k = first; k < first + size; ++k) forward.push_back(plan.forward_pass(stage, k));
+    }
+    for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
+      for (int k = first; k < first + size; ++k) backward.push_back(plan.input_pass(*stage, k));
+    }
+    first += size;
+  }
+  const auto further = static_cast<std::size_t>(rounds.front()) * (stages.size() - 1);
+  const std::size_t ahead =
+      std::min(2 * static_cast<std::size_t>(programs - program - 1) + further, forward.size() - 1);
+  std::vector<InstructionId> order;
+  for (std::size_t i = 0; i < forward.size() + ahead; ++i) {
+    if (i < forward.size()) order.push_back(forward[i]);
+    if (i >= ahead) order.push_back(backward[i - ahead]);
   }
   return order;
 }
@@ -35,12 +61,13 @@ Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_fligh
     : micro_batches_(static_cast<int>(plan.micro_batches)),
       earlier_(plan.stages.size()),
       later_(plan.stages.size()),
-      ends_(plan.stages.size()),
       passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
-  const int stages = static_cast<int>(plan.stages.size());
-  for (std::size_t s = 0; s < in_flight.size(); ++s) {
-    orders_.push_back(schedule_order(plan, in_flight, s));
+  const int programs = plan.round_size();
+  for (int program = 0; program < programs; ++program) {
+    orders_.push_back(plan.interleaves() ? interleaved_order(plan, program, programs)
+                                         : order_of_stage(plan, in_flight, program));
   }
+  ends_.resize(orders_.size());
   for (const Cut& cut : plan.cuts) {
     earlier_[static_cast<std::size_t>(cut.to)].push_back(cut.from);
     if (has_gradient(cut)) later_[static_cast<std::size_t>(cut.from)].push_back(cut.to);
@@ -48,11 +75,11 @@ Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_fligh
   bool moved = true;
   while (moved) {
     moved = false;
-    for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
+    for (int program = 0; program < programs; ++program) moved |= advance(program);
   }
-  for (int stage = 0; stage < stages; ++stage) {
-    AGPCS_CHECK(ends(stage).size() == order(stage).size(), "schedule of stage {} stops after {}",
-                stage, ends(stage).size());
+  for (int program = 0; program < programs; ++program) {
+    AGPCS_CHECK(ends(program).size() == order(program).size(),
+                "schedule of program {} stops after {}", program, ends(program).size());
   }
 }
 
@@ -74,12 +101,13 @@ int Timetable::earliest_start(int stage, const InstructionId& id) const {
   return start;
 }
 
-/// Computes all passes of `stage` that can run by now; returns false if it computed none.
-bool Timetable::advance(int stage) {
-  std::vector<int>& done = ends_[static_cast<std::size_t>(stage)];
+/// Computes all passes of `program` that can run by now; returns false if it computed none.
+bool Timetable::advance(int program) {
+  std::vector<int>& done = ends_[static_cast<std::size_t>(program)];
   const std::size_t before = done.size();
-  while (done.size() < order(stage).size()) {
-    const InstructionId& id = order(stage)[done.size()];
+  while (done.size() < order(program).size()) {
+    const InstructionId& id = order(program)[done.size()];
+    const int stage = Plan::stage_of_pass(id, program);
     const int start = earliest_start(stage, id);
     if (start == kNotYet) break;
     done.push_back(std::max(start, done.empty() ? 0 : done.back()) + 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/strategy.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
@@ -66,6 +67,7 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
   std::int64_t least = 0;
   for (Strategy& strategy : strategies) {
     AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "the planner"));
+    AGPCS_RETURN_IF_ERROR(refuse_interleaved(strategy, "the planner"));
     if (kVerifyEveryCandidate) {
       AGPCS_RETURN_IF_ERROR(
           verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));

@@ -418,7 +418,7 @@ class PlanChanges {
   Status change_schedule() {
     if (now_.stages.size() < 2 && now_.micro_batches < 2) return {};
     const bool parts = now_.stages.size() > 1 && may_part_backward(now_);
-    for (const Schedule other : kSchedules) {
+    for (const Schedule other : kPlainSchedules) {
       if (other == now_.schedule || (other == Schedule::kZeroBubble && !parts)) continue;
       AGPCS_RETURN_IF_ERROR(attempt(
           "schedule", {SetSchedule{other}},

@@ -90,7 +90,7 @@ void StepWaits::read_programs() {
                                   : within                        ? WaitReason::kNeed
                                                                   : WaitReason::kAfter;
         const InstructionId done = id.opcode == Opcode::kGradients
-                                       ? plan_.weight_pass(id.micro_batch)
+                                       ? plan_.weight_pass(program.stage, id.micro_batch)
                                    : within ? pass_of(id)
                                             : id;
         const auto found = index.find(key_of(done));

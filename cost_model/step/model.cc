@@ -202,6 +202,7 @@ std::vector<int> ranks_summing(const Plan& plan, const PlanBucket& bucket, int r
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs) {
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the simulator"));
   StepModel model;
   AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
   AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));

@@ -15,8 +15,11 @@ inline constexpr std::array<DType, 10> kDTypes = {
     DType::kInt32, DType::kInt16, DType::kInt8, DType::kUint8, DType::kBool};
 /// The types in which fp32 gradients can travel instead of fp32 (`is_wire_type`).
 inline constexpr std::array<DType, 2> kWireTypes = {DType::kFp16, DType::kBf16};
-inline constexpr std::array<Schedule, 3> kSchedules = {Schedule::k1F1B, Schedule::kGPipe,
-                                                       Schedule::kZeroBubble};
+/// Those in which each device has one stage.
+inline constexpr std::array<Schedule, 3> kPlainSchedules = {Schedule::k1F1B, Schedule::kGPipe,
+                                                            Schedule::kZeroBubble};
+inline constexpr std::array<Schedule, 4> kSchedules = {
+    Schedule::k1F1B, Schedule::kGPipe, Schedule::kZeroBubble, Schedule::kInterleaved};
 
 /// Returns the one of `values` with that name.
 template <typename Values>

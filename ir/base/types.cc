@@ -66,7 +66,8 @@ std::optional<StateLevel> dividing_level_named(std::string_view name) {
 }
 
 std::string_view name_of(Schedule schedule) {
-  constexpr std::array<std::string_view, 3> kNames = {"1f1b", "gpipe", "zero-bubble"};
+  constexpr std::array<std::string_view, 4> kNames = {"1f1b", "gpipe", "zero-bubble",
+                                                      "interleaved"};
   return kNames[static_cast<std::size_t>(schedule)];
 }
 

@@ -82,7 +82,9 @@ Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
   }
   instruction.id.opcode = *opcode;
   const char letter = object_letter(*opcode);
-  if (letter != '\0') {
+  if (letter == 's') {
+    if (in.next_is_word()) instruction.id.object = in.reference(letter, "a stage");
+  } else if (letter != '\0') {
     instruction.id.object = in.reference(letter, letter == 'b' ? "a bucket" : "a cut");
   }
   if (has_micro_batch(*opcode) || (may_have_micro_batch(*opcode) && in.next_is("mb"))) {

@@ -181,6 +181,10 @@ bool PlanLineReader::next_is(std::string_view key) const {
          token[key.size()] == '=';
 }
 
+bool PlanLineReader::next_is_word() const {
+  return !failed_ && !at_end() && line_.tokens[next_].text.find('=') == std::string_view::npos;
+}
+
 void PlanLineReader::fail_key(const PlanToken& token, const std::string& expected) {
   const std::string found(token.text.substr(0, token.text.find('=')));
   if (std::find(keys_.begin(), keys_.end(), found) == keys_.end()) {
@@ -268,13 +272,21 @@ int PlanLineReader::reference_value(const std::string& key, char letter) {
 }
 
 std::vector<int> PlanLineReader::references_value(const std::string& key, char letter) {
-  const std::string_view text = value(key);
+  return list_of_references(value(key), letter, key + " is ");
+}
+
+std::vector<int> PlanLineReader::references(char letter, std::string_view what) {
+  return list_of_references(word(what), letter, "");
+}
+
+std::vector<int> PlanLineReader::list_of_references(std::string_view text, char letter,
+                                                    std::string_view said) {
   std::vector<int> indices;
   for (std::size_t begin = 0; !failed_ && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     indices.push_back(read_reference(text.substr(begin, end - begin), letter));
     if (indices.back() < 0) {
-      fail(fmt::format("{} is '{}', not names such as {}1,{}2", key, text, letter, letter));
+      fail(fmt::format("{}'{}', not names such as {}1,{}2", said, text, letter, letter));
     }
     begin = end + 1;
   }

@@ -79,8 +79,13 @@ class PlanLineReader {
   /// Reads "s12" as 12 for letter 's'; returns -1 when the token is wrong.
   int reference(char letter, std::string_view what);
 
+  /// Reads the next token "s1,s3" as {1, 3} for letter 's'.
+  std::vector<int> references(char letter, std::string_view what);
+
   /// Returns true when the next token is `key`=...; for keys that may be left out.
   bool next_is(std::string_view key) const;
+  /// Returns true when the next token is no key=...; for words that may be left out.
+  bool next_is_word() const;
   std::string_view value(const std::string& key);
   std::string name_value(const std::string& key);
   std::int64_t integer_value(const std::string& key);
@@ -99,6 +104,7 @@ class PlanLineReader {
 
  private:
   const PlanToken* take(std::string_view what);
+  std::vector<int> list_of_references(std::string_view text, char letter, std::string_view said);
   void fail_key(const PlanToken& token, const std::string& expected);
 
   const PlanLine& line_;

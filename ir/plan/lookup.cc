@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/lookup.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -25,6 +27,20 @@ std::vector<std::string> devices_of_ranks(const Plan& plan) {
     }
   }
   return devices;
+}
+
+Status refuse_interleaved(const Plan& plan, std::string_view who) {
+  if (!plan.interleaves()) return {};
+  return invalid_input(
+      fmt::format("the schedule is {}, which {} does not know yet\n  hint: schedule 1f1b",
+                  name_of(plan.schedule), who));
+}
+
+std::vector<int> rounds_of_micro_batches(int micro_batches, int least) {
+  const int rounds = std::max(1, micro_batches / least);
+  std::vector<int> sizes(static_cast<std::size_t>(rounds), micro_batches / rounds);
+  for (int i = 0; i < micro_batches % rounds; ++i) ++sizes[static_cast<std::size_t>(i)];
+  return sizes;
 }
 
 std::int64_t textbook_in_flight(std::int64_t stages, std::int64_t stage,
@@ -169,6 +185,26 @@ InstructionId pass_of(const InstructionId& id) {
 InstructionId need_of(const InstructionId& gather) {
   const bool forward = gather.opcode == Opcode::kGatherForward;
   return {forward ? Opcode::kInForward : Opcode::kInBackward, gather.object, gather.micro_batch};
+}
+
+bool is_of(const Plan& plan, const InstructionId& id, int stage) {
+  if (id.object < 0) return true;
+  const auto index = static_cast<std::size_t>(id.object);
+  switch (id.opcode) {
+    case Opcode::kSend:
+    case Opcode::kRecvGradient:
+      return plan.cuts[index].from == stage;
+    case Opcode::kRecv:
+    case Opcode::kSendGradient:
+      return plan.cuts[index].to == stage;
+    case Opcode::kForward:
+    case Opcode::kBackward:
+    case Opcode::kBackwardInput:
+    case Opcode::kBackwardWeight:
+      return id.object == stage;
+    default:
+      return plan.buckets[index].is_of(stage);
+  }
 }
 
 bool sums_gradients(Opcode opcode) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <agpcs/plan.h>
+#include <agpcs/status.h>
 
 #include <cstdint>
 #include <functional>
@@ -64,8 +65,19 @@ InstructionId need_of(const InstructionId& gather);
 /// own of `of_element(bucket)`.
 std::vector<std::int64_t> owned_by_others(
     const Plan& plan, int stage, const std::function<std::int64_t(const PlanBucket&)>& of_element);
+/// Returns whether an instruction of the program of stage `stage` is of that stage: one of its
+/// passes, messages or buckets, or `norm`, `update` or `report`.
+bool is_of(const Plan& plan, const InstructionId& id, int stage);
 /// Returns whether several ranks hold `bucket`, so that it is summed over them.
 bool is_reduced(const Plan& plan, const PlanBucket& bucket);
+
+/// Returns an error for a plan whose schedule is interleaved, for code that knows none: `who`, as
+/// in "the simulator".
+Status refuse_interleaved(const Plan& plan, std::string_view who);
+
+/// Returns how many micro-batches each round of an interleaved schedule has: as equal as can be,
+/// larger ones first, `least` or more, or all in one round if there are fewer.
+std::vector<int> rounds_of_micro_batches(int micro_batches, int least);
 
 /// Returns how many micro-batches are between their passes at most in stage `stage` of `stages` in
 /// 1F1B as the textbook has it: its own, and one for each stage that follows.

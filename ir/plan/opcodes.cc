@@ -46,6 +46,7 @@ char object_letter(Opcode opcode) {
     case Opcode::kBackward:
     case Opcode::kBackwardInput:
     case Opcode::kBackwardWeight:
+      return 's';
     case Opcode::kNorm:
     case Opcode::kUpdate:
     case Opcode::kReport:
@@ -105,11 +106,12 @@ std::optional<InstructionId> parse_instruction_id(std::string_view text,
   if (!opcode) return {};
   InstructionId id = {*opcode, -1, -1};
   const char letter = object_letter(*opcode);
-  const std::size_t length = 1 + (letter != '\0' ? 1 : 0);
+  const bool names_object = letter == 's' ? parts.size() == 3 : letter != '\0';
+  const std::size_t length = names_object ? 2 : 1;
   const bool of_micro_batch = parts.size() == length + 1;
   if (parts.size() != length && !of_micro_batch) return {};
   if (of_micro_batch ? !may_have_micro_batch(*opcode) : has_micro_batch(*opcode)) return {};
-  if (letter != '\0' && (id.object = parse_object(parts[1], letter)) < 0) return {};
+  if (names_object && (id.object = parse_object(parts[1], letter)) < 0) return {};
   if (of_micro_batch) {
     const std::optional<int> micro_batch = parse_micro_batch(parts.back(), repetition);
     if (!micro_batch) return {};

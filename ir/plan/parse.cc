@@ -14,6 +14,7 @@
 #include <agpcs/version.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -125,8 +126,10 @@ class PlanParser {
   void parse_program(const PlanLine& line) {
     PlanLineReader in(line, diagnostics_, {});
     Program program;
-    program.stage = in.reference('s', "a stage");
+    const std::vector<int> stages = in.references('s', "a stage");
     in.finish();
+    if (in.ok()) program.stage = stages.front();
+    if (in.ok()) check_stages_of_program(in, stages);
     lines_of_.emplace_back();
     while (const PlanLine* item = lines_.next_item("")) {
       if (item->keyword() == "repeat") {
@@ -138,15 +141,32 @@ class PlanParser {
     plan_.programs.push_back(std::move(program));
   }
 
+  /// Checks that a program is that of all stages of its ranks.
+  void check_stages_of_program(PlanLineReader& in, const std::vector<int>& stages) {
+    const int count = static_cast<int>(plan_.stages.size()), round = plan_.round_size();
+    const bool goes_round = !plan_.interleaves() || 2 * round <= count;
+    if (stages.front() >= count || round == 0 || !goes_round) return;  // `verify_plan` says so
+    const std::vector<int> all = plan_.stages_of_program(plan_.program_of(stages.front()));
+    if (stages == all) return;
+    in.fail(fmt::format("a program of {}, and its ranks have {}", stages_text(stages),
+                        stages_text(all)),
+            "a program says what ranks do for all of their stages");
+  }
+
+  static std::string stages_text(const std::vector<int>& stages) {
+    return fmt::format("s{}", fmt::join(stages, ",s"));
+  }
+
   void add_instruction(const PlanLine& line, Program& program, std::optional<int> repetition) {
     lines_of_.back().push_back(&line);
     program.instructions.push_back(
         read_instruction(line, diagnostics_, plan_.micro_batches, repetition));
   }
 
-  /// Reads "repeat mb=3..60" and the instructions below it, as often as it says.
+  /// Reads "repeat mb=3..60", or "repeat mb=4..60 by=4", and the instructions below it, as often as
+  /// it says.
   void parse_repeat(const PlanLine& line, Program& program) {
-    PlanLineReader in(line, diagnostics_, {"mb"});
+    PlanLineReader in(line, diagnostics_, {"mb", "by"});
     const std::string_view text = in.value("mb");
     const std::size_t dots = std::min(text.find(".."), text.size());
     const std::optional<int> first = parse_micro_batch(text.substr(0, dots), {});
@@ -155,16 +175,24 @@ class PlanParser {
     if (!first || !last || *last < *first) {
       in.fail(fmt::format("mb is '{}', not micro-batches such as 3..60", text));
     }
+    std::int64_t step = 1;
+    if (in.next_is("by")) {
+      step = in.integer_value("by");
+      if (in.ok() && (step < 1 || (*last - *first) % step != 0)) {
+        in.fail(fmt::format("mb is '{}', which is no number of steps of {}", text, step));
+      }
+    }
     in.finish();
     const std::vector<const PlanLine*> repeated = lines_.nested();
     if (!in.ok()) return;
     if (repeated.empty()) return in.fail("nothing is repeated", "its instructions are below it");
-    const std::size_t times = static_cast<std::size_t>(*last - *first) + 1;
-    repeated_ += times * repeated.size();
+    const std::int64_t times = (*last - *first) / step + 1;
+    repeated_ += static_cast<std::size_t>(times) * repeated.size();
     if (repeated_ > kMostInstructions) {
       return in.fail(fmt::format("the plan repeats more than {} instructions", kMostInstructions));
     }
-    for (int repetition = *first; repetition <= *last; ++repetition) {
+    for (std::int64_t i = 0; i < times; ++i) {
+      const int repetition = *first + static_cast<int>(i * step);
       for (const PlanLine* item : repeated) add_instruction(*item, program, repetition);
       if (!diagnostics_.ok()) return;
     }

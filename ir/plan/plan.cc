@@ -164,12 +164,40 @@ bool is_of_all_ranks(Opcode opcode) { return opcode == Opcode::kNorm || opcode =
 std::string name_of(const InstructionId& id) { return print_instruction_id(id, {}); }
 
 int Plan::rank_count() const {
+  const auto round = static_cast<std::size_t>(round_size());
   std::size_t count = 0;
-  for (const PlanStage& stage : stages) {
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const PlanStage& stage = stages[s];
+    if (s >= round && !stage.idle()) continue;
     count += stage.ranks.size();
     for (const std::vector<int>& further : stage.further_ranks) count += further.size();
   }
   return static_cast<int>(count);
+}
+
+int Plan::round_size() const {
+  int size = 0;
+  for (const PlanStage& stage : stages) {
+    if (stage.idle()) break;
+    if (interleaves() && size > 0 && stage.ranks == stages.front().ranks) break;
+    ++size;
+  }
+  return size;
+}
+
+int Plan::program_of(int stage) const {
+  if (!interleaves()) return stage;
+  const int round = round_size();
+  if (round == 0) return stage;
+  return stages[static_cast<std::size_t>(stage)].idle() ? round : stage % round;
+}
+
+std::vector<int> Plan::stages_of_program(int program) const {
+  std::vector<int> found;
+  for (int stage = 0; stage < static_cast<int>(stages.size()); ++stage) {
+    if (program_of(stage) == program) found.push_back(stage);
+  }
+  return found;
 }
 
 int Plan::stage_of_rank(int rank) const {
@@ -218,15 +246,17 @@ std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_
 }
 
 bool sends(const Plan& plan, int rank) {
-  const int stage = plan.stage_of_rank(rank);
+  const auto has = [&](int stage) {
+    return replica_of(plan.stages[static_cast<std::size_t>(stage)], rank) >= 0;
+  };
   // Of unlike teams, some members send nothing.
   const auto has_peer = [&](const Cut& cut, bool gradients) {
     const int index = static_cast<int>(&cut - plan.cuts.data());
     return plan.bodies.empty() || !transfers(plan, index, rank, 0, gradients).empty();
   };
   return std::any_of(plan.cuts.begin(), plan.cuts.end(), [&](const Cut& cut) {
-    if (cut.from == stage) return has_peer(cut, false);
-    return cut.to == stage && has_gradient(cut) && has_peer(cut, true);
+    if (has(cut.from)) return has_peer(cut, false);
+    return has(cut.to) && has_gradient(cut) && has_peer(cut, true);
   });
 }
 

@@ -163,12 +163,20 @@ class PlanPrinter {
   }
 
   void print_program(const Program& program) {
-    add("program {}\n", stage_name(program.stage));
-    for (const Repetition& piece : repetitions_of(program)) {
+    std::string stages;
+    for (const int stage : plan_.stages_of_program(plan_.program_of(program.stage))) {
+      stages += fmt::format("{}{}", stages.empty() ? "" : ",", stage_name(stage));
+    }
+    add("program {}\n", stages);
+    const std::vector<int> steps = repetition_steps(plan_);
+    for (const Repetition& piece : repetitions_of(program, steps)) {
       std::optional<int> repetition;
       if (piece.times > 1) {
         repetition = piece.first;
-        add("  repeat mb={}..{}\n", piece.first, piece.first + static_cast<int>(piece.times) - 1);
+        const int last = piece.first + (static_cast<int>(piece.times) - 1) * piece.step;
+        add("  repeat mb={}..{}", piece.first, last);
+        if (piece.step > 1) add(" by={}", piece.step);
+        add("\n");
       }
       for (std::size_t i = piece.begin; i < piece.begin + piece.size; ++i) {
         add("{}{}\n", repetition ? "    " : "  ",

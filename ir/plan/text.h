@@ -39,7 +39,8 @@ std::optional<double> parse_number(std::string_view text);
 /// Returns the opcode of that name; those of events are included.
 std::optional<Opcode> opcode_named(std::string_view name);
 /// Returns the letter of the objects that instructions of `opcode` name: 'c' for cuts, 'b' for
-/// buckets, 0 when they name no object.
+/// buckets, 's' for stages, which passes name where their program has several, 0 when they name no
+/// object.
 char object_letter(Opcode opcode);
 bool has_micro_batch(Opcode opcode);
 /// Returns whether an instruction of `opcode` may have one: always, or where ranks divide
@@ -49,8 +50,8 @@ bool may_have_micro_batch(Opcode opcode);
 std::string print_micro_batch(int micro_batch, std::optional<int> repetition);
 /// Parses that; nothing if it is none.
 std::optional<int> parse_micro_batch(std::string_view text, std::optional<int> repetition);
-/// Prints "recv_gradient:c1:3", "gradients:b0:7", "forward:0", "update", as `name_of` does; within
-/// a `repeat` "recv_gradient:c1:+1".
+/// Prints "recv_gradient:c1:3", "gradients:b0:7", "forward:0", "forward:s2:0", "update", as
+/// `name_of` does; within a `repeat` "recv_gradient:c1:+1".
 std::string print_instruction_id(const InstructionId& id, std::optional<int> repetition);
 std::optional<InstructionId> parse_instruction_id(std::string_view text,
                                                   std::optional<int> repetition);

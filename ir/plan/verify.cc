@@ -151,6 +151,11 @@ class StructureChecker {
                               cut.to, plan_.stages.size()),
                   "a cut goes to a later stage");
     }
+    if (plan_.interleaves() && plan_.program_of(cut.from) == plan_.program_of(cut.to)) {
+      fail(fmt::format("cut {} goes from s{} to s{}, which have the same ranks", cut.name, cut.from,
+                       cut.to),
+           "no rank sends to itself yet");
+    }
     if (index > 0) {
       const Cut& before = plan_.cuts[index - 1];
       if (std::pair(before.from, before.to) >= std::pair(cut.from, cut.to)) {
@@ -237,11 +242,25 @@ class StructureChecker {
       }
       before = stage;
     }
+    check_sharers(bucket);
     if (!bucket.is_shared() || bucket.flow < 0) return;
     fail(fmt::format("bucket {} of stages s{} names a flow", bucket.name,
                      fmt::join(stages_of(bucket), " and s")),
          "a flow is among the ranks of one stage; stages that share a bucket sum it by ring, "
          "hierarchical or tree");
+  }
+
+  /// Checks that no rank has a bucket twice.
+  void check_sharers(const PlanBucket& bucket) {
+    if (!plan_.interleaves() || !faults_.empty()) return;
+    std::map<int, int> first;  // by program
+    for (const int stage : stages_of(bucket)) {
+      const auto [other, is_new] = first.emplace(plan_.program_of(stage), stage);
+      if (is_new) continue;
+      fail(fmt::format("bucket {} is of stages s{} and s{}, which have the same ranks", bucket.name,
+                       other->second, stage),
+           "stages that share parameters have ranks of their own yet");
+    }
   }
 
   void check_bucket(std::size_t index) {
@@ -274,10 +293,11 @@ class StructureChecker {
                        bucket.parts.size()));
     }
     if (faults_.empty() && bucket.is_sharded()) check_parts(bucket);
-    if (bucket.divides_gradients() && plan_.parts_backward()) {
+    if (bucket.divides_gradients() && (plan_.parts_backward() || plan_.interleaves())) {
       fail(fmt::format("bucket {} has state={}, but the schedule is {}", bucket.name,
                        name_of(bucket.state), name_of(plan_.schedule)),
-           "gradients are divided by backward passes that are not parted");
+           "gradients are divided by backward passes that are not parted, of one stage on each "
+           "rank");
     }
   }
 

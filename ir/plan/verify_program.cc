@@ -7,6 +7,7 @@
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -36,6 +37,8 @@ class ProgramChecker {
       : plan_(plan),
         program_(program),
         stage_(plan.stages[static_cast<std::size_t>(program.stage)]),
+        program_index_(plan.program_of(program.stage)),
+        stages_(plan.stages_of_program(program_index_)),
         micro_batches_(static_cast<int>(plan.micro_batches)),
         faults_(faults) {}
 
@@ -43,7 +46,7 @@ class ProgramChecker {
     const std::size_t before = faults_.size();
     const std::size_t passes = plan_.parts_backward() ? 3 : 2;
     const std::size_t least =
-        stage_.idle() ? 1 : passes * static_cast<std::size_t>(plan_.micro_batches);
+        stage_.idle() ? 1 : passes * stages_.size() * static_cast<std::size_t>(plan_.micro_batches);
     if (program_.instructions.size() < least) {
       return fail(-1, fmt::format("{} instructions are too few for {} micro-batches",
                                   program_.instructions.size(), plan_.micro_batches));
@@ -61,35 +64,44 @@ class ProgramChecker {
 
  private:
   void fail(int instruction, const std::string& message, std::string hint = {}) {
-    faults_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
-                       program_.stage, instruction});
+    faults_.push_back({fmt::format("program s{}: {}", fmt::join(stages_, ",s"), message),
+                       std::move(hint), program_index_, instruction});
   }
   bool clips() const { return plan_.training.optimizer.clips(); }
   const InstructionId& id(std::size_t index) const { return program_.instructions[index].id; }
+  /// Returns the cut of a message.
+  const Cut& cut(std::size_t index) const {
+    return plan_.cuts[static_cast<std::size_t>(id(index).object)];
+  }
 
-  /// Finds the instructions that this stage's program must consist of.
+  /// Finds the instructions that this program must consist of.
   void expect_instructions() {
-    for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
-      const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
-      if (cut.from == program_.stage) out_.push_back(c);
-      if (cut.to == program_.stage) in_.push_back(c);
-    }
     expected_[{Opcode::kReport, -1, -1}] = false;
     if (clips()) expected_[{Opcode::kNorm, -1, -1}] = false;
     if (stage_.idle()) return;
+    for (const int stage : stages_) expect_stage(stage);
+    expected_[{Opcode::kUpdate, -1, -1}] = false;
+  }
+
+  void expect_stage(int stage) {
+    Cuts& cuts = cuts_[stage];
+    for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
+      const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
+      if (cut.from == stage) cuts.out.push_back(c);
+      if (cut.to == stage) cuts.in.push_back(c);
+    }
     for (int k = 0; k < micro_batches_; ++k) {
-      expected_[{Opcode::kForward, -1, k}] = false;
-      expected_[plan_.input_pass(k)] = expected_[plan_.weight_pass(k)] = false;
-      for (const int c : in_) expect_transfer(c, k, Opcode::kRecv, Opcode::kSendGradient);
-      for (const int c : out_) expect_transfer(c, k, Opcode::kSend, Opcode::kRecvGradient);
+      expected_[plan_.forward_pass(stage, k)] = false;
+      expected_[plan_.input_pass(stage, k)] = expected_[plan_.weight_pass(stage, k)] = false;
+      for (const int c : cuts.in) expect_transfer(c, k, Opcode::kRecv, Opcode::kSendGradient);
+      for (const int c : cuts.out) expect_transfer(c, k, Opcode::kSend, Opcode::kRecvGradient);
     }
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
-      if (!bucket.is_of(program_.stage) || !is_reduced(plan_, bucket)) continue;
+      if (!bucket.is_of(stage) || !is_reduced(plan_, bucket)) continue;
       for (const InstructionId& one : collectives_of(plan_, b)) expected_[one] = false;
       reduces_ = true;
     }
-    expected_[{Opcode::kUpdate, -1, -1}] = false;
   }
 
   void expect_transfer(int cut, int micro_batch, Opcode activation, Opcode gradient) {
@@ -103,28 +115,39 @@ class ProgramChecker {
       const auto it = expected_.find(id(i));
       if (it == expected_.end()) {
         fail(static_cast<int>(i),
-             fmt::format("'{}' is not an instruction of this stage", spelled(id(i))), needs_text());
+             fmt::format("'{}' is not an instruction of {}", spelled(id(i)),
+                         stages_.size() > 1 ? "these stages" : "this stage"),
+             needs_text());
       } else if (it->second) {
         fail(static_cast<int>(i), fmt::format("'{}' appears twice", spelled(id(i))),
              "each instruction runs once a step");
       } else {
         it->second = true;
         position_[id(i)] = i;
-        if (makes_gradients(id(i).opcode)) last_backward_ = id(i).micro_batch;
+        if (makes_gradients(id(i).opcode)) {
+          last_backward_[Plan::stage_of_pass(id(i), program_.stage)] = id(i).micro_batch;
+        }
       }
     }
   }
 
-  /// Returns "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2".
+  /// Returns "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2"; of several stages,
+  /// "stages s0,s2 have ...".
   std::string needs_text() const {
     if (stage_.idle()) {
       return fmt::format("stage {} has no operators, only {}'report'", stage_.name,
                          clips() ? "'norm' and " : "");
     }
     std::string text =
-        fmt::format("stage {} has {}", stage_.name, plural(micro_batches_, "micro-batch", "es"));
-    for (const int c : in_) text += fmt::format(", receives c{}", c);
-    for (const int c : out_) text += fmt::format(", sends c{}", c);
+        stages_.size() > 1
+            ? fmt::format("stages s{} have {}, and passes name their stage",
+                          fmt::join(stages_, ",s"), plural(micro_batches_, "micro-batch", "es"))
+            : fmt::format("stage {} has {}", stage_.name,
+                          plural(micro_batches_, "micro-batch", "es"));
+    for (const auto& [stage, cuts] : cuts_) {
+      for (const int c : cuts.in) text += fmt::format(", receives c{}", c);
+      for (const int c : cuts.out) text += fmt::format(", sends c{}", c);
+    }
     for (const auto& [instruction, seen] : expected_) {
       if (sums_gradients(instruction.opcode) && instruction.micro_batch <= 0) {
         text += fmt::format(", reduces b{}", instruction.object);
@@ -190,7 +213,7 @@ class ProgramChecker {
                          name_of(gradients_of(std::max(0, dependency.object), -1))));
         return nullptr;
       }
-      target = plan_.weight_pass(dependency.micro_batch);
+      target = plan_.weight_pass(stage_of_bucket(dependency.object), dependency.micro_batch);
     }
     const auto it = position_.find(target);
     if (it == position_.end() || it->second >= i) {
@@ -205,16 +228,27 @@ class ProgramChecker {
     return is_event(dependency.opcode) ? &start_[it->second] : &end_[it->second];
   }
 
-  /// Returns the event that completes bucket `bucket` of this stage: its gradients of micro-batch
+  /// Returns the stage of this program that has bucket `bucket`; -1: none.
+  int stage_of_bucket(int bucket) const {
+    if (bucket < 0 || bucket >= static_cast<int>(plan_.buckets.size())) return -1;
+    const auto has = [&](int stage) {
+      return plan_.buckets[static_cast<std::size_t>(bucket)].is_of(stage);
+    };
+    const auto stage = std::find_if(stages_.begin(), stages_.end(), has);
+    return stage == stages_.end() ? -1 : *stage;
+  }
+
+  /// Returns the event that completes bucket `bucket` of this program: its gradients of micro-batch
   /// `micro_batch` where ranks divide them, else those of the step. Its object is -1 if the bucket
   /// belongs to another stage.
   InstructionId gradients_of(int bucket, int micro_batch) const {
-    const bool ours = bucket >= 0 && bucket < static_cast<int>(plan_.buckets.size()) &&
-                      plan_.buckets[static_cast<std::size_t>(bucket)].is_of(program_.stage);
+    const int stage = stage_of_bucket(bucket);
+    const bool ours = stage >= 0;
     const bool of_each =
         ours && plan_.buckets[static_cast<std::size_t>(bucket)].divides_gradients();
+    if (of_each && micro_batch >= 0) return {Opcode::kGradients, bucket, micro_batch};
     return {Opcode::kGradients, ours ? bucket : -1,
-            of_each && micro_batch >= 0 ? micro_batch : last_backward_};
+            ours ? last_backward_.at(stage) : last_backward_.begin()->second};
   }
 
   bool finished_before(const InstructionId& first, std::size_t i) const {
@@ -230,26 +264,26 @@ class ProgramChecker {
   }
 
   void check_inputs(std::size_t i) {
-    const int k = id(i).micro_batch;
+    const int k = id(i).micro_batch, stage = Plan::stage_of_pass(id(i), program_.stage);
     switch (id(i).opcode) {
       case Opcode::kForward:
-        for (const int c : in_) require(i, {Opcode::kRecv, c, k});
+        for (const int c : cuts_.at(stage).in) require(i, {Opcode::kRecv, c, k});
         return;
       case Opcode::kBackward:
       case Opcode::kBackwardInput:
-        require(i, {Opcode::kForward, -1, k});
-        for (const int c : out_) {
+        require(i, plan_.forward_pass(stage, k));
+        for (const int c : cuts_.at(stage).out) {
           if (position_.contains({Opcode::kRecvGradient, c, k})) {
             require(i, {Opcode::kRecvGradient, c, k});
           }
         }
         return;
       case Opcode::kBackwardWeight:
-        return require(i, {Opcode::kBackwardInput, -1, k});
+        return require(i, plan_.input_pass(stage, k));
       case Opcode::kSend:
-        return require(i, {Opcode::kForward, -1, k});
+        return require(i, plan_.forward_pass(cut(i).from, k));
       case Opcode::kSendGradient:
-        return require(i, plan_.input_pass(k));
+        return require(i, plan_.input_pass(cut(i).to, k));
       case Opcode::kAllReduce:
       case Opcode::kReduceScatter:
         return check_sum(i);
@@ -261,8 +295,9 @@ class ProgramChecker {
         if (clips()) require(i, {Opcode::kNorm, -1, -1});
         return check_gradients(i);
       case Opcode::kReport:
-        for (int m = 0; m < micro_batches_ && !stage_.idle(); ++m) {
-          require(i, {Opcode::kForward, -1, m});
+        if (stage_.idle()) return;
+        for (const int one : stages_) {
+          for (int m = 0; m < micro_batches_; ++m) require(i, plan_.forward_pass(one, m));
         }
         return;
       case Opcode::kRecv:
@@ -287,16 +322,19 @@ class ProgramChecker {
                   "waits for the one before it");
     }
     if (std::find(after.begin(), after.end(), event) != after.end()) return;
-    if (finished_before(plan_.weight_pass(event.micro_batch), i)) return;
+    const InstructionId last = plan_.weight_pass(stage_of_bucket(event.object), event.micro_batch);
+    if (finished_before(last, i)) return;
     fail(static_cast<int>(i),
          fmt::format("'{}' may start before its last gradient is there", spelled(id(i))),
          fmt::format("add '{}' to its after=", name_of(event)));
   }
 
-  /// Checks what needs the sums of all gradients of the stage.
+  /// Checks what needs the sums of all gradients.
   void check_gradients(std::size_t i) {
     if (stage_.idle()) return;
-    for (int k = 0; k < micro_batches_; ++k) require(i, plan_.weight_pass(k));
+    for (const int stage : stages_) {
+      for (int k = 0; k < micro_batches_; ++k) require(i, plan_.weight_pass(stage, k));
+    }
     for (const auto& [instruction, seen] : expected_) {
       if (sums_gradients(instruction.opcode)) require(i, instruction);
     }
@@ -342,11 +380,16 @@ class ProgramChecker {
 
   const Plan& plan_;
   const Program& program_;
-  const PlanStage& stage_;
+  const PlanStage& stage_;  // the first of `stages_`
+  int program_index_;
+  std::vector<int> stages_;
   int micro_batches_;
   PlanFaults& faults_;
-  std::vector<int> in_, out_;                             // indices of cuts
-  int last_backward_ = -1;                                // its micro-batch
+  struct Cuts {
+    std::vector<int> in, out;  // indices
+  };
+  std::map<int, Cuts> cuts_;                              // by stage
+  std::map<int, int> last_backward_;                      // by stage: its micro-batch
   bool reduces_ = false;                                  // it sums gradients with other ranks
   std::map<InstructionId, bool, ById> expected_;          // true: the program has it
   std::map<InstructionId, std::size_t, ById> position_;   // position in the program
@@ -359,15 +402,21 @@ class ProgramChecker {
 }  // namespace
 
 void check_programs(const Plan& plan, PlanFaults& faults) {
-  for (std::size_t i = 0; i < plan.stages.size() || i < plan.programs.size(); ++i) {
-    if (i >= plan.programs.size() || plan.programs[i].stage != static_cast<int>(i)) {
-      faults.push_back(
-          {fmt::format("program {} of {} is not that of stage s{}", i + 1, plan.programs.size(), i),
-           "each stage has one program, in stage order"});
+  // A program for each set of ranks: those that stages go round over, and the idle ones.
+  std::vector<int> firsts;
+  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+    if (plan.program_of(stage) == static_cast<int>(firsts.size())) firsts.push_back(stage);
+  }
+  for (std::size_t i = 0; i < firsts.size() || i < plan.programs.size(); ++i) {
+    if (i >= firsts.size()) {
+      faults.push_back({fmt::format("program {} has no stage", i + 1), ""});
       return;
     }
-    if (i >= plan.stages.size()) {
-      faults.push_back({fmt::format("program {} has no stage", i + 1), ""});
+    if (i >= plan.programs.size() || plan.programs[i].stage != firsts[i]) {
+      faults.push_back({fmt::format("program {} of {} is not that of stage s{}", i + 1,
+                                    plan.programs.size(), firsts[i]),
+                        plan.interleaves() ? "each set of ranks has one program"
+                                           : "each stage has one program, in stage order"});
       return;
     }
     ProgramChecker(plan, plan.programs[i], faults).run();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks all programs together: the graph of waits has no cycle.
 //
-// Ranks of a stage run one program, so one node stands for an instruction on all of them: a cycle
+// Ranks of a program run it alike, so one node stands for an instruction on all of them: a cycle
 // among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
 // all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous,
 // the strictest way to carry them out. `issue` nodes stand for a rank that walks through its
@@ -104,7 +104,7 @@ class ProgressChecker {
       add_edge(issue, end);
       const bool within = scatters || (gathers_for_pass(id.opcode) && gather != nullptr);
       if (scatters) {  // it is issued within the pass, which then waits for the one before it
-        const InstructionId pass = plan_.weight_pass(id.micro_batch);
+        const InstructionId pass = plan_.weight_pass(program.stage, id.micro_batch);
         std::size_t& now = reached.at({pass.opcode, id.micro_batch});
         add_edge(now, issue);
         add_edge(issue, node_of(program.stage, pass));
@@ -137,10 +137,20 @@ class ProgressChecker {
     add_edge(node_of(program.stage, *gather), node_of(program.stage, pass_of(*gather)));
   }
 
+  /// Returns the stage of the program of `stage` that has a bucket.
+  int stage_with(int stage, int bucket) const {
+    const PlanBucket& of = plan_.buckets[static_cast<std::size_t>(bucket)];
+    for (const int own : stages_of(of)) {
+      if (plan_.program_of(own) == plan_.program_of(stage)) return own;
+    }
+    return stage;
+  }
+
   void add_waits(int stage, const Instruction& instruction, std::size_t issue) {
     for (InstructionId dependency : instruction.after) {
       if (dependency.opcode == Opcode::kGradients) {  // those of gathers are edges already
-        dependency = plan_.weight_pass(dependency.micro_batch);
+        dependency =
+            plan_.weight_pass(stage_with(stage, dependency.object), dependency.micro_batch);
       }
       add_edge(node_of(stage, dependency), issue);
     }

@@ -23,6 +23,7 @@ class StageChecker {
   void run() {
     if (plan_.stages.empty()) fail("no stages", "a plan has at least one stage");
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
+    if (faults_.empty() && plan_.interleaves()) check_rounds();
     if (faults_.empty()) check_ranks();
   }
 
@@ -176,6 +177,33 @@ class StageChecker {
          "that is recompute=yes without segments=");
   }
 
+  /// Checks that stages go round over sets of ranks.
+  void check_rounds() {
+    const int round = plan_.round_size();
+    const auto stages = static_cast<int>(std::count_if(
+        plan_.stages.begin(), plan_.stages.end(), [](const PlanStage& s) { return !s.idle(); }));
+    if (round < 2 || stages < 2 * round || stages % round != 0) {
+      return fail(fmt::format("the schedule is {}, and {} stages go round over {} sets of ranks",
+                              name_of(plan_.schedule), stages, round),
+                  "at least two sets of ranks, each with equally many stages, two or more");
+    }
+    for (int i = 0; i < stages; ++i) {
+      const PlanStage& stage = plan_.stages[static_cast<std::size_t>(i)];
+      const PlanStage& first = plan_.stages[static_cast<std::size_t>(i % round)];
+      if (stage.ranks != first.ranks || stage.devices != first.devices ||
+          stage.samples != first.samples || stage.odd != first.odd) {
+        fail(fmt::format("stage {} has other ranks, devices or samples than stage {}", stage.name,
+                         first.name),
+             fmt::format("stages go round: every {} stages the same ranks come again", round));
+      }
+      if (stage.has_teams()) {
+        fail(fmt::format("stage {} has teams, but the schedule is {}", stage.name,
+                         name_of(plan_.schedule)),
+             "ranks that have several stages are no teams yet");
+      }
+    }
+  }
+
   void check_ranks() {
     std::map<int, std::string_view> stage_of;
     std::set<std::string_view> devices;
@@ -186,7 +214,10 @@ class StageChecker {
       }
       if (!devices.insert(device).second) fail(fmt::format("device '{}' has two ranks", device));
     };
-    for (const PlanStage& stage : plan_.stages) {
+    const auto round = static_cast<std::size_t>(plan_.round_size());
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const PlanStage& stage = plan_.stages[s];
+      if (plan_.interleaves() && s >= round && !stage.idle()) continue;  // by `check_rounds`
       for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
         add(stage, stage.ranks[i], stage.devices[i]);
         for (std::size_t m = 0; stage.has_teams() && m < stage.further_ranks[i].size(); ++m) {

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <string_view>
@@ -123,12 +124,59 @@ std::vector<std::int64_t> parameters_elsewhere(const Plan& plan, int stage) {
   });
 }
 
-/// Writes `of(program, stage memory)` of the ranks of a stage whose replicas are teams. A member's
-/// memory is that of a replica that runs the member's graph; of its stage's buckets it has its own
-/// parts.
-template <typename T, typename Of>
-void of_members(const Plan& plan, const Graph& graph, int stage, const TeamBody& body,
-                const ProgramMemory& program, Of of, std::vector<T>& ranks) {
+/// What ranks hold of their stages. Ranks that hold the same are worked out once.
+class RankMemories {
+ public:
+  explicit RankMemories(const Plan& plan) : held_(static_cast<std::size_t>(plan.rank_count())) {}
+
+  const ProgramMemory& add_program(ProgramMemory program) {
+    return programs_.emplace_back(std::move(program));
+  }
+  int add(const ProgramMemory& program, const StageMemory& memory) {
+    known_.push_back({&program, memory});
+    return static_cast<int>(known_.size()) - 1;
+  }
+  void give(int rank, int memory) { held_[static_cast<std::size_t>(rank)].push_back(memory); }
+
+  /// Returns, by rank, `of_one(program, memory)`, or `of_several` of ranks that have several
+  /// stages.
+  template <typename T, typename OfOne, typename OfSeveral>
+  std::vector<T> of_ranks(OfOne of_one, OfSeveral of_several) const {
+    std::vector<T> ranks;
+    std::map<std::vector<int>, T> results;
+    for (const std::vector<int>& held : held_) {
+      auto it = results.find(held);
+      if (it == results.end()) {
+        std::vector<ProgramMemory::Stage> stages;
+        for (const int one : held) stages.push_back(known_[static_cast<std::size_t>(one)]);
+        it = results
+                 .emplace(held, stages.size() == 1 ? of_one(*stages[0].program, stages[0].memory)
+                                                   : of_several(stages))
+                 .first;
+      }
+      ranks.push_back(it->second);
+    }
+    return ranks;
+  }
+
+ private:
+  std::deque<ProgramMemory> programs_;
+  std::vector<ProgramMemory::Stage> known_;
+  std::vector<std::vector<int>> held_;  // by rank: one of `known_` for each of its stages
+};
+
+/// Returns the memory of the program of a stage, as far as the stage is concerned.
+ProgramMemory program_memory(const Plan& plan, int stage) {
+  const Program& program = plan.programs[static_cast<std::size_t>(plan.program_of(stage))];
+  if (!plan.interleaves()) return ProgramMemory(program);
+  return ProgramMemory(program,
+                       [&plan, stage](const InstructionId& id) { return is_of(plan, id, stage); });
+}
+
+/// Gives the ranks of a stage whose replicas are teams what they hold. A member's memory is that of
+/// a replica that runs the member's graph; of its stage's buckets it has its own parts.
+void add_members(const Plan& plan, const Graph& graph, int stage, const TeamBody& body,
+                 const ProgramMemory& program, RankMemories& ranks) {
   const PlanStage& teams = plan.stages[static_cast<std::size_t>(stage)];
   for (std::size_t m = 0; m < body.members(); ++m) {
     const Graph own = member_graph(graph, body, m);
@@ -145,70 +193,90 @@ void of_members(const Plan& plan, const Graph& graph, int stage, const TeamBody&
       parts.gradients += elements * static_cast<std::int64_t>(size_of(travels));
     }
     StageMemoryModel model(own, plan.training);
-    std::map<std::int64_t, T> known;  // by samples
+    std::map<std::int64_t, int> known;  // by samples
     for (std::size_t i = 0; i < teams.ranks.size(); ++i) {
       const std::int64_t samples = teams.samples[i];
       auto it = known.find(samples);
-      if (it == known.end())
-        it = known.emplace(samples, of(program, model.of(parts, samples))).first;
-      ranks[static_cast<std::size_t>(teams.members(i)[m])] = it->second;
+      if (it == known.end()) {
+        it = known.emplace(samples, ranks.add(program, model.of(parts, samples))).first;
+      }
+      ranks.give(teams.members(i)[m], it->second);
     }
   }
 }
 
-/// Returns `of(program, stage memory)` of each rank; equal replicas are computed once.
-template <typename T, typename Of>
-Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
+/// Gives the ranks of a stage whose replicas are single ranks what they hold.
+void add_replicas(const Plan& plan, int stage, const StageParts& parts,
+                  const ProgramMemory& program, StageMemoryModel& model, RankMemories& ranks) {
+  const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
+  const std::vector<std::int64_t> others = owned_by_others(
+      plan, stage,
+      [&](const PlanBucket& bucket) { return state_bytes(plan.training.optimizer, bucket.type); });
+  const std::vector<std::int64_t> sums = divided_sums(plan, stage);
+  const std::vector<std::int64_t> elsewhere = parameters_elsewhere(plan, stage);
+  // By samples, state of others, sums of gradients, parameters of others.
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, int> known;
+  for (std::size_t i = 0; i < of.ranks.size(); ++i) {
+    const std::int64_t samples = of.samples[i];
+    const std::tuple key(samples, others[i], sums[i], elsewhere[i]);
+    auto it = known.find(key);
+    if (it == known.end()) {
+      StageMemory memory = model.of(parts, samples);
+      memory.optimizer -= others[i];
+      memory.gradients += sums[i];
+      memory.parameters -= elsewhere[i];
+      it = known.emplace(key, ranks.add(program, memory)).first;
+    }
+    ranks.give(of.ranks[i], it->second);
+  }
+}
+
+Result<RankMemories> rank_memories(const Plan& plan, const Graph& graph) {
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
   StageMemoryModel model(graph, plan.training);
-  std::vector<T> ranks(static_cast<std::size_t>(plan.rank_count()));
+  RankMemories ranks(plan);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
-    const ProgramMemory program(plan.programs[s]);
-    if (stage.has_teams()) {
-      AGPCS_TRY(const TeamBody body,
-                team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], stages[s],
-                             plan.training.precision));
-      of_members<T>(plan, graph, static_cast<int>(s), body, program, of, ranks);
+    const int index = static_cast<int>(s);
+    const ProgramMemory& program = ranks.add_program(program_memory(plan, index));
+    if (!stage.has_teams()) {
+      add_replicas(plan, index, parts_of_stage(plan, graph, index, stages[s]), program, model,
+                   ranks);
       continue;
     }
-    const StageParts parts = parts_of_stage(plan, graph, static_cast<int>(s), stages[s]);
-    const std::vector<std::int64_t> others =
-        owned_by_others(plan, static_cast<int>(s), [&](const PlanBucket& bucket) {
-          return state_bytes(plan.training.optimizer, bucket.type);
-        });
-    const std::vector<std::int64_t> sums = divided_sums(plan, static_cast<int>(s));
-    const std::vector<std::int64_t> elsewhere = parameters_elsewhere(plan, static_cast<int>(s));
-    // By samples, state of others, sums of gradients, parameters of others.
-    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, T> known;
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const std::int64_t samples = stage.samples[i];
-      const std::tuple key(samples, others[i], sums[i], elsewhere[i]);
-      auto it = known.find(key);
-      if (it == known.end()) {
-        StageMemory memory = model.of(parts, samples);
-        memory.optimizer -= others[i];
-        memory.gradients += sums[i];
-        memory.parameters -= elsewhere[i];
-        it = known.emplace(key, of(program, memory)).first;
-      }
-      ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
-    }
+    AGPCS_TRY(const TeamBody body,
+              team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], stages[s],
+                           plan.training.precision));
+    add_members(plan, graph, index, body, program, ranks);
   }
   return ranks;
 }
 
 }  // namespace
 
+MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
+  parameters += other.parameters;
+  gradients += other.gradients;
+  optimizer += other.optimizer;
+  activations += other.activations;
+  transfers += other.transfers;
+  workspace += other.workspace;
+  return *this;
+}
+
 Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph) {
-  return of_ranks<MemoryUse>(
-      plan, graph, [](const ProgramMemory& p, const StageMemory& m) { return p.peak(m); });
+  AGPCS_TRY(const RankMemories ranks, rank_memories(plan, graph));
+  return ranks.of_ranks<MemoryUse>(
+      [](const ProgramMemory& p, const StageMemory& m) { return p.peak(m); },
+      ProgramMemory::peak_of);
 }
 
 Result<std::vector<std::vector<MemoryStep>>> memory_over_step(const Plan& plan,
                                                               const Graph& graph) {
-  return of_ranks<std::vector<MemoryStep>>(
-      plan, graph, [](const ProgramMemory& p, const StageMemory& m) { return p.steps(m); });
+  AGPCS_TRY(const RankMemories ranks, rank_memories(plan, graph));
+  return ranks.of_ranks<std::vector<MemoryStep>>(
+      [](const ProgramMemory& p, const StageMemory& m) { return p.steps(m); },
+      ProgramMemory::steps_of);
 }
 
 }  // namespace agpcs

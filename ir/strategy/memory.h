@@ -27,6 +27,7 @@ struct MemoryUse {
   std::int64_t total() const {
     return parameters + gradients + optimizer + activations + transfers + workspace;
   }
+  MemoryUse& operator+=(const MemoryUse& other);
 };
 
 /// Returns the operators of each stage, by OpId ascending: resolves PlanStage::operators against

@@ -6,7 +6,8 @@
 
 namespace agpcs {
 
-ProgramMemory::ProgramMemory(const Program& program) {
+ProgramMemory::ProgramMemory(const Program& program, IsOfStage is_of_stage)
+    : is_of_stage_(std::move(is_of_stage)) {
   find_positions(program);
   find_receives(program);
   find_sends(program);
@@ -31,22 +32,48 @@ std::int64_t ProgramMemory::peak_bytes(const StageMemory& m) const {
 std::vector<MemoryStep> ProgramMemory::steps(const StageMemory& m) const {
   std::vector<MemoryStep> steps;
   for (const Slot& slot : slots_) {
-    MemoryUse use = use_during(slot, m);
-    const std::int64_t during = use.total();
-    use.workspace = slot.id.opcode == Opcode::kUpdate ? 0 : m.ahead;
-    if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
-    if (goes_back(slot.id.opcode)) use.activations -= m.in_flight;
-    if (slot.id.opcode == Opcode::kBackwardInput) use.activations += m.put_off;
-    if (slot.id.opcode == Opcode::kBackwardWeight) use.activations -= m.put_off;
-    steps.push_back({slot.id, during, use.total()});
+    steps.push_back({slot.id, use_during(slot, m).total(), use_after(slot, m).total()});
   }
   return steps;
 }
 
+MemoryUse ProgramMemory::peak_of(const std::vector<Stage>& stages) {
+  MemoryUse most;
+  for (std::size_t i = 0; i < stages.front().program->slots_.size(); ++i) {
+    MemoryUse use;
+    for (const Stage& stage : stages) use += use_during(stage.program->slots_[i], stage.memory);
+    if (use.total() > most.total()) most = use;
+  }
+  return most;
+}
+
+std::vector<MemoryStep> ProgramMemory::steps_of(const std::vector<Stage>& stages) {
+  std::vector<MemoryStep> steps = stages.front().program->steps(stages.front().memory);
+  for (std::size_t s = 1; s < stages.size(); ++s) {
+    const std::vector<MemoryStep> more = stages[s].program->steps(stages[s].memory);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      steps[i].during += more[i].during;
+      steps[i].after += more[i].after;
+    }
+  }
+  return steps;
+}
+
+MemoryUse ProgramMemory::use_after(const Slot& slot, const StageMemory& m) {
+  MemoryUse use = use_during(slot, m);
+  if (!slot.own) return use;
+  use.workspace = slot.id.opcode == Opcode::kUpdate ? 0 : m.ahead;
+  if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
+  if (goes_back(slot.id.opcode)) use.activations -= m.in_flight;
+  if (slot.id.opcode == Opcode::kBackwardInput) use.activations += m.put_off;
+  if (slot.id.opcode == Opcode::kBackwardWeight) use.activations -= m.put_off;
+  return use;
+}
+
 MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
-  const bool forward = slot.id.opcode == Opcode::kForward;
-  const bool pass = forward || goes_back(slot.id.opcode);
-  const bool weight = slot.id.opcode == Opcode::kBackwardWeight;
+  const bool forward = slot.own && slot.id.opcode == Opcode::kForward;
+  const bool pass = forward || (slot.own && goes_back(slot.id.opcode));
+  const bool weight = slot.own && slot.id.opcode == Opcode::kBackwardWeight;
   MemoryUse use;
   use.parameters = m.parameters;
   use.gradients = m.gradients;
@@ -79,10 +106,12 @@ void ProgramMemory::find_positions(const Program& program) {
   for (const Instruction& instruction : program.instructions) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) != StreamKind::kCompute) continue;
-    if (id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
-    if (goes_back(id.opcode)) backward_[id.micro_batch] = size();
-    if (id.opcode == Opcode::kBackwardWeight) weight_[id.micro_batch] = size();
-    slots_.push_back({id});
+    const bool own = is_own(id);
+    if (own && id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
+    if (own && goes_back(id.opcode)) backward_[id.micro_batch] = size();
+    if (own && id.opcode == Opcode::kBackwardWeight) weight_[id.micro_batch] = size();
+    if (is_of_stage_) place_.emplace(std::tuple(id.opcode, id.object, id.micro_batch), size());
+    slots_.push_back({id, own});
   }
   for (const auto& [micro_batch, at] : forward_) {
     occupy(&Slot::others, at + 1, backward_.at(micro_batch));
@@ -97,6 +126,11 @@ void ProgramMemory::find_positions(const Program& program) {
 int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
   int slot = 0;
   for (const InstructionId& id : after) {
+    if (is_of_stage_) {
+      const auto place = place_.find({id.opcode, id.object, id.micro_batch});
+      if (place != place_.end()) slot = std::max(slot, place->second + 1);
+      continue;
+    }
     if (id.opcode == Opcode::kForward) slot = std::max(slot, forward_.at(id.micro_batch) + 1);
     if (goes_back(id.opcode)) slot = std::max(slot, backward_.at(id.micro_batch) + 1);
     if (id.opcode == Opcode::kBackwardWeight) {
@@ -115,6 +149,7 @@ void ProgramMemory::find_receives(const Program& program) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) != StreamKind::kRecv) continue;
     slot = std::max(slot, earliest(instruction.after));  // the stream is in order
+    if (!is_own(id)) continue;
     first.emplace(std::pair(id.opcode, id.micro_batch), slot);
   }
   for (const auto& [key, at] : first) {
@@ -147,7 +182,8 @@ void ProgramMemory::find_sends(const Program& program) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) == StreamKind::kSend) {
       ++count;  // the stream is in order
-      places[{id.opcode, id.object, id.micro_batch}] = last[{id.opcode, id.micro_batch}] = count;
+      places[{id.opcode, id.object, id.micro_batch}] = count;
+      if (is_own(id)) last[{id.opcode, id.micro_batch}] = count;
     } else if (stream_of(id.opcode) == StreamKind::kCompute) {
       so_far = std::max(so_far, left_before(instruction, places));
       left.push_back(so_far);
@@ -163,7 +199,7 @@ void ProgramMemory::find_sends(const Program& program) {
 
 void ProgramMemory::find_states() {
   const auto key = [](const Slot& slot) {
-    return std::tuple(slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
+    return std::tuple(slot.own, slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
                       slot.gradients_received, slot.gradients_sent);
   };
   const auto less = [&](const Slot& a, const Slot& b) { return key(a) < key(b); };

@@ -9,18 +9,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <vector>
 
 namespace agpcs {
 
-/// The memory states of one program. The buffer of a transfer counts from the first compute
-/// instruction during which the transfer may run to the last one before which it has surely ended.
+/// The memory states of one program, as far as one stage is concerned. The buffer of a transfer
+/// counts from the first compute instruction during which the transfer may run to the last one
+/// before which it has surely ended.
 class ProgramMemory {
  public:
-  /// Cost: O(instructions + micro-batches x those in flight).
-  explicit ProgramMemory(const Program& program);
+  /// Returns whether an instruction is of the stage.
+  using IsOfStage = std::function<bool(const InstructionId&)>;
+
+  /// Of a program of several stages, `is_of_stage` tells the instructions of one. Cost:
+  /// O(instructions + micro-batches x those in flight).
+  explicit ProgramMemory(const Program& program, IsOfStage is_of_stage = nullptr);
 
   /// Returns the peak for a replica; of several equal peaks, the first. Cost: O(compute
   /// instructions).
@@ -28,11 +34,20 @@ class ProgramMemory {
   /// Returns `peak(m).total()`. Cost: O(different states of memory), which are few.
   std::int64_t peak_bytes(const StageMemory& m) const;
   std::vector<MemoryStep> steps(const StageMemory& m) const;
+  /// The same of a rank that has several stages: `stages` are those of its program, with what each
+  /// holds.
+  struct Stage {
+    const ProgramMemory* program = nullptr;
+    StageMemory memory;
+  };
+  static MemoryUse peak_of(const std::vector<Stage>& stages);
+  static std::vector<MemoryStep> steps_of(const std::vector<Stage>& stages);
 
  private:
   /// The contents of memory while one compute instruction runs, as numbers of micro-batches.
   struct Slot {
     InstructionId id;
+    bool own = true;  // it is of the stage
     int others = 0;   // micro-batches between their passes, without this instruction's own
     int put_off = 0;  // those between the two parts of their backward passes, likewise
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
@@ -41,6 +56,8 @@ class ProgramMemory {
   using Places = std::map<std::tuple<Opcode, int, int>, std::size_t>;
 
   static MemoryUse use_during(const Slot& slot, const StageMemory& m);
+  static MemoryUse use_after(const Slot& slot, const StageMemory& m);
+  bool is_own(const InstructionId& id) const { return !is_of_stage_ || is_of_stage_(id); }
   int size() const { return static_cast<int>(slots_.size()); }
   void occupy(Counter counter, int first, int end);
   void find_positions(const Program& program);
@@ -50,10 +67,13 @@ class ProgramMemory {
   void find_sends(const Program& program);
   void find_states();
 
+  IsOfStage is_of_stage_;
   std::vector<Slot> slots_;
   std::vector<Slot> states_;               // slots that differ in more than their micro-batch
   std::map<int, int> forward_, backward_;  // slot by micro-batch; of parted backwards, the first
   std::map<int, int> weight_;              // likewise, the second
+  std::map<std::tuple<Opcode, int, int>, int>
+      place_;  // slot by pass, where several stages have some
 };
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 #include "ir/strategy/strategy.h"
 
 #include "ir/plan/lookup.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/teams.h"
 
@@ -33,6 +34,7 @@ class StrategyVerifier {
     AGPCS_RETURN_IF_ERROR(check_in_flight());
     AGPCS_RETURN_IF_ERROR(check_assignment());
     AGPCS_RETURN_IF_ERROR(check_teams(s_, graph_));
+    AGPCS_RETURN_IF_ERROR(check_interleaved(s_, graph_));
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
       AGPCS_RETURN_IF_ERROR(check_tensor(id));
     }
@@ -52,6 +54,7 @@ class StrategyVerifier {
       return fail("a batch of {} does not make {} micro-batches", batch_, s_.micro_batches);
     }
     std::set<DeviceId> used;
+    const int round = round_size(s_);  // further stages are on the same devices again
     for (int i = 0; i < stage_count(); ++i) {
       const StageSpec& spec = s_.stages[static_cast<std::size_t>(i)];
       if (spec.devices.empty() || spec.devices.size() != spec.shares.size()) {
@@ -59,7 +62,8 @@ class StrategyVerifier {
                     spec.shares.size());
       }
       for (const DeviceId device : all_devices(spec)) {
-        if (device < 0 || device >= cluster_.device_count() || !used.insert(device).second) {
+        if (device < 0 || device >= cluster_.device_count() ||
+            !(used.insert(device).second || i >= round)) {
           return fail("stage {}: device {} does not exist or serves another stage", i, device);
         }
       }
@@ -385,7 +389,9 @@ void fit_flows(Strategy& strategy) {
 }
 
 std::int64_t most_in_flight(const Strategy& strategy, std::size_t stage) {
-  if (strategy.schedule == Schedule::kGPipe) return strategy.micro_batches;
+  if (strategy.schedule == Schedule::kGPipe || strategy.schedule == Schedule::kInterleaved) {
+    return strategy.micro_batches;
+  }
   const std::optional<std::int64_t>& own = strategy.stages[stage].in_flight;
   return own ? *own
              : textbook_in_flight(static_cast<std::int64_t>(strategy.stages.size()),
@@ -421,7 +427,9 @@ void fit_in_flight(Strategy& strategy) {
     const std::int64_t textbook =
         textbook_in_flight(stages, static_cast<std::int64_t>(s), strategy.micro_batches);
     std::optional<std::int64_t>& own = strategy.stages[s].in_flight;
-    if (strategy.schedule == Schedule::kGPipe || stages == 1) own.reset();
+    const bool has_none = strategy.schedule == Schedule::kGPipe ||
+                          strategy.schedule == Schedule::kInterleaved || stages == 1;
+    if (has_none) own.reset();
     most = std::min(most, own.value_or(textbook));
     own = most == textbook ? std::nullopt : std::optional(most);
   }

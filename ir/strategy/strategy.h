@@ -108,7 +108,8 @@ struct Strategy {
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
-/// Returns the most micro-batches that stage `stage` has between their passes: all with GPipe.
+/// Returns the most micro-batches that stage `stage` has between their passes: all with GPipe; a
+/// bound, all, where schedules interleave.
 std::int64_t most_in_flight(const Strategy& strategy, std::size_t stage);
 /// Returns that of each stage.
 std::vector<std::int64_t> in_flight_by_stage(const Strategy& strategy);
@@ -123,7 +124,8 @@ bool may_part_backward(const Strategy& strategy);
 
 /// Checks a strategy against its problem:
 /// - every operator is in a stage, edges never go back, no stage is empty;
-/// - devices exist and serve one stage each;
+/// - devices exist and serve one stage each, or several if the schedule is interleaved
+///   (ir/strategy/interleaved.h);
 /// - shares cover the micro-batches in every stage (`covers`);
 /// - operators that share running statistics share a stage;
 /// - tensors that cross stages may do so (`can_cross`);

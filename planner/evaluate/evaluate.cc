@@ -6,6 +6,7 @@
 #include "ir/plan/choices.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/stage_memory.h"
+#include "ir/strategy/interleaved.h"
 #include "planner/evaluate/group_gradients.h"
 
 #include <fmt/format.h>
@@ -70,6 +71,7 @@ std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
 }  // namespace
 
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by) {
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(strategy, "the planner"));
   if (strategy.buckets.empty()) {
     strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
   }

@@ -6,6 +6,7 @@
 #include "cost_model/step/precedence_graph.h"
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/interleaved.h"
 #include "planner/problem/hash.h"
 
 #include <algorithm>
@@ -101,6 +102,7 @@ Plan plan_of(const PipelineShape& shape) {
 
 void PipelineShape::set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts) {
   micro_batches = strategy.micro_batches;
+  need_not_interleaved(strategy, "the evaluator");
   parts_backward = strategy.schedule == Schedule::kZeroBubble;
   in_flight.clear();
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {

@@ -103,6 +103,7 @@ void keep_parts(const Plan& plan, const Graph& graph, const Cluster& cluster, St
 }  // namespace
 
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the planner"));
   Strategy strategy;
   strategy.micro_batches = plan.micro_batches;
   strategy.schedule = plan.schedule;

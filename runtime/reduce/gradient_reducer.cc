@@ -151,6 +151,7 @@ std::optional<Coordination> coordination_named(std::string_view name) {
 
 Result<GradientSet> gradients_of(const Plan& plan, int rank) {
   AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "a reducer"));
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "a reducer"));
   GradientSet set;
   const int stage = plan.stage_of_rank(rank);
   for (const PlanBucket& bucket : plan.buckets) {

@@ -17,6 +17,7 @@ namespace agpcs {
 
 Status check_fit(const Plan& plan, int rank, const Transport& transport) {
   AGPCS_RETURN_IF_ERROR(verify_plan(plan));
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the replayer"));
   if (plan.rank_count() != transport.size()) {
     return invalid_input(fmt::format("the plan is for {} ranks, the transport has {}",
                                      plan.rank_count(), transport.size()));
@@ -45,6 +46,7 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
 }
 
 Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
+  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the replayer"));
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   if (plan.training.optimizer.clips()) AGPCS_RETURN_IF_ERROR(executor.scale(1));
   const int stage = plan.stage_of_rank(rank);

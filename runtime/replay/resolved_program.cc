@@ -174,7 +174,7 @@ class Resolver {
       for (const InstructionId& before : program.instructions[i].after) {
         const bool gradients = before.opcode == Opcode::kGradients;
         const InstructionId pass =
-            gradients ? plan_.weight_pass(before.micro_batch) : pass_of(before);
+            gradients ? plan_.weight_pass(stage_, before.micro_batch) : pass_of(before);
         release = std::max(release, is_event(before.opcode) ? before_pass.at(key_of(pass))
                                                             : done[index_of(before)]);
       }

@@ -52,7 +52,7 @@ class ProgramBuilder {
       if (i >= ahead && i - ahead < n) backward(i - ahead);
       if (!plan_.parts_backward() || i < ahead + lag) continue;
       const int back = i - ahead - lag;
-      add(plan_.weight_pass(back), {plan_.input_pass(back)});
+      add(plan_.weight_pass(0, back), {plan_.input_pass(0, back)});
     }
     end(n - 1);
     return std::move(program_);
@@ -90,11 +90,11 @@ class ProgramBuilder {
       after.push_back({returns(cut) ? Opcode::kRecvGradient : Opcode::kSend, c, mb});
       if (returns(cut)) add(after.back(), {});
     }
-    add(plan_.input_pass(mb), after);
+    add(plan_.input_pass(0, mb), after);
     for (int c = static_cast<int>(plan_.cuts.size()) - 1; c >= 0; --c) {
       const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
       if (cut.to != stage_ || !returns(cut)) continue;
-      add({Opcode::kSendGradient, c, mb}, {plan_.input_pass(mb)});
+      add({Opcode::kSendGradient, c, mb}, {plan_.input_pass(0, mb)});
     }
   }
 
@@ -112,7 +112,7 @@ class ProgramBuilder {
       reduced = {{Opcode::kNorm, -1, -1}};
     }
     add({Opcode::kUpdate, -1, -1}, reduced);
-    add({Opcode::kReport, -1, -1}, {plan_.weight_pass(last)});
+    add({Opcode::kReport, -1, -1}, {plan_.weight_pass(0, last)});
   }
 
   const Plan& plan_;

@@ -85,6 +85,14 @@ struct Arguments {
   TeamOptions team;
 };
 
+/// Reads a plan for a command that knows no interleaved schedules.
+Result<Plan> read_plan_for(std::string_view command, const std::string& path) {
+  AGPCS_TRY(Plan plan, read_plan(path));
+  const std::string who = fmt::format("agpcs-plan {}", command);
+  AGPCS_RETURN_IF_ERROR(in_plan_file(refuse_interleaved(plan, who), path));
+  return plan;
+}
+
 /// Model and cluster of a plan, after it has been verified against them.
 struct Checked {
   TrainingModel model;
@@ -142,13 +150,13 @@ Status check(const Arguments& a, Console console) {
 }
 
 Status show(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("show", a.plan));
   console.out << show_plan(plan);
   return {};
 }
 
 Status json(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("json", a.plan));
   if (a.model.empty()) {
     console.out << plan_json(plan);
     return {};
@@ -166,15 +174,15 @@ Status json(const Arguments& a, Console console) {
 }
 
 Result<PlanDiff> diff(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan before, read_plan(a.plan));
-  AGPCS_TRY(const Plan after, read_plan(a.other));
+  AGPCS_TRY(const Plan before, read_plan_for("diff", a.plan));
+  AGPCS_TRY(const Plan after, read_plan_for("diff", a.other));
   PlanDiff result = diff_plans(before, after);
   console.out << result.text;
   return result;
 }
 
 Status trace(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(Plan plan, read_plan_for("trace", a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -189,14 +197,14 @@ Status trace(const Arguments& a, Console console) {
 
 /// Reads and simulates the plan in `path`, which must be for the same model and cluster.
 Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
-  AGPCS_TRY(Plan plan, read_plan(path));
+  AGPCS_TRY(Plan plan, read_plan_for("report", path));
   AGPCS_RETURN_IF_ERROR(
       in_plan_file(verify_plan_against(plan, checked.model.graph, checked.cluster), path));
   return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
 }
 
 Status report(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(Plan plan, read_plan_for("report", a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -228,13 +236,13 @@ Status upgrade(const Arguments& a, Console console) {
 }
 
 Status export_plan(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("export", a.plan));
   AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "agpcs-plan export"));
   return export_plan(a.exports, plan, console);
 }
 
 Status explain(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("explain", a.plan));
   AGPCS_TRY(Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(
       const std::unique_ptr<const Problem> problem,
@@ -250,7 +258,7 @@ Status explain(const Arguments& a, Console console) {
 }
 
 Status drift(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Plan plan, read_plan_for("drift", a.plan));
   AGPCS_TRY(const std::string text, read_input(a.other, {"trace"}));
   AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
   console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));

@@ -99,16 +99,16 @@ Plan parted_plan() {
     for (Instruction instruction : program.instructions) {
       const int k = instruction.id.micro_batch;
       const bool back = instruction.id.opcode == Opcode::kBackward;
-      if (back) instruction.id = plan.input_pass(k);
+      if (back) instruction.id = plan.input_pass(0, k);
       const bool sends = instruction.id.opcode == Opcode::kSendGradient;
       for (InstructionId& id : instruction.after) {
         if (id.opcode != Opcode::kBackward) continue;
         id = sends || instruction.id.opcode == Opcode::kRecvGradient
-                 ? plan.input_pass(id.micro_batch)
-                 : plan.weight_pass(id.micro_batch);
+                 ? plan.input_pass(0, id.micro_batch)
+                 : plan.weight_pass(0, id.micro_batch);
       }
       instructions.push_back(instruction);
-      if (back) instructions.push_back({plan.weight_pass(k), {}});
+      if (back) instructions.push_back({plan.weight_pass(0, k), {}});
     }
     program.instructions = std::move(instructions);
   }
@@ -134,19 +134,19 @@ TEST(VerifyPlan, EachWeightPassComesOnceAndAfterItsInputPass) {
     return verify_plan(plan).message();
   };
   EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
-                std::iter_swap(find(plan.input_pass(0)), find(plan.weight_pass(0)));
+                std::iter_swap(find(plan.input_pass(0, 0)), find(plan.weight_pass(0, 0)));
               }),
               HasSubstr("'backward_weight mb=0' may start before 'backward_input mb=0' has "
                         "finished"));
   EXPECT_THAT(
-      fault([](Plan& plan, auto& program, auto find) { program.erase(find(plan.weight_pass(1))); }),
+      fault([](Plan& plan, auto& program, auto find) { program.erase(find(plan.weight_pass(0, 1))); }),
       HasSubstr("'backward_weight mb=1' is missing"));
   EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
-                find(plan.weight_pass(1))->id = plan.weight_pass(0);
+                find(plan.weight_pass(0, 1))->id = plan.weight_pass(0, 0);
               }),
               HasSubstr("'backward_weight mb=0' appears twice"));
   EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
-                find(plan.input_pass(0))->id = {Opcode::kBackward, -1, 0};
+                find(plan.input_pass(0, 0))->id = {Opcode::kBackward, -1, 0};
               }),
               HasSubstr("'backward mb=0' is not an instruction of this stage"));
   EXPECT_EQ(fault([](Plan& plan, auto&, auto) { plan.stages[0].recompute = true; }),

@@ -235,7 +235,7 @@ double best_pipeline(const Problem& problem, std::int64_t micro_batches) {
   for (std::size_t cut = 1; cut < problem.graph.ops.size(); ++cut) {
     strategy.stage_of.assign(problem.graph.ops.size(), 1);
     std::fill_n(strategy.stage_of.begin(), cut, 0);
-    for (const Schedule schedule : kSchedules) {
+    for (const Schedule schedule : kPlainSchedules) {
       strategy.schedule = schedule;
       for (std::int64_t first = 1; first <= micro_batches; ++first) {
         for (std::int64_t second = 1; second <= first; ++second) {

@@ -48,7 +48,7 @@ Strategy even_strategy(Rng& rng, const Problem& problem) {
     strategy.micro_batches = between(rng, 1, 32);
     const std::int64_t samples =
         largest_micro_batch(problem.training.batch, strategy.micro_batches);
-    strategy.schedule = kSchedules[rng.below(kSchedules.size())];
+    strategy.schedule = kPlainSchedules[rng.below(kPlainSchedules.size())];
     if (samples % (4 * hosts) != 0) continue;
     for (int s = 0; s < stages; ++s) {
       StageSpec spec;

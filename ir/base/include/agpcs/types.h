@@ -61,9 +61,10 @@ std::optional<StateLevel> dividing_level_named(std::string_view name);
 
 /// The order of forward and backward passes in a pipeline: `k1F1B` is PipeDream-flush's 1F1B;
 /// `kGPipe` runs all forward passes first; `kZeroBubble` is 1F1B whose backward passes are parted
-/// (ZB-H1: Qi et al., ICLR 2024).
-enum class Schedule : std::uint8_t { k1F1B, kGPipe, kZeroBubble };
-std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe", "zero-bubble"
+/// (ZB-H1: Qi et al., ICLR 2024); `kInterleaved` is 1F1B of devices that have several stages each
+/// (Narayanan et al., SC 2021).
+enum class Schedule : std::uint8_t { k1F1B, kGPipe, kZeroBubble, kInterleaved };
+std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe", "zero-bubble", "interleaved"
 std::optional<Schedule> schedule_named(std::string_view name);
 
 }  // namespace agpcs

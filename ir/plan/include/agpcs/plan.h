@@ -14,6 +14,7 @@
 // gradients only.
 #pragma once
 
+#include <agpcs/plan_flow.h>
 #include <agpcs/status.h>
 #include <agpcs/training.h>
 #include <agpcs/types.h>
@@ -49,6 +50,9 @@ std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every
 /// A replica may be a team: several ranks that compute the same samples and divide the operators as
 /// a `PlanBody` says. Then `ranks` and `devices` are those of the teams' first members. All members
 /// run the stage's program, in which `forward` and `backward` play the body.
+///
+/// With Schedule::kInterleaved, ranks have several stages: stages go round over sets of ranks, each
+/// of which comes again after all others, with equal devices and samples.
 struct PlanStage {
   std::string name;                   ///< "s0", "s1", ... in pipeline order
   std::vector<int> ranks;             ///< ascending
@@ -183,68 +187,6 @@ struct Cut {
   std::vector<CutTensor> tensors;
 };
 
-/// One message of a flow: it carries one sub-chunk from one member to another.
-struct FlowMessage {
-  int from = 0, to = 0;  ///< positions in the stage's ranks ("members")
-  int chunk = 0;         ///< owner x sub_chunks + sub-chunk; the owner is a member
-  friend bool operator==(const FlowMessage& a, const FlowMessage& b) {
-    return a.from == b.from && a.to == b.to && a.chunk == b.chunk;
-  }
-};
-
-/// Member `to` begins a round only when member `from` has finished all rounds before it.
-struct FlowWait {
-  int from = 0, to = 0;
-  friend bool operator==(const FlowWait& a, const FlowWait& b) {
-    return a.from == b.from && a.to == b.to;
-  }
-};
-
-/// The part of a round of a flow that belongs to one phase. In the reduce-scatter, a receiver adds
-/// what it gets to what it has; in the all-gather, it replaces what it has by what it gets.
-struct FlowStep {
-  bool gathers = false;               ///< true in the all-gather
-  std::vector<FlowMessage> messages;  ///< by from, to, chunk; at least one, all different
-  std::vector<FlowWait> after;        ///< by from, to, all different; only with FlowOrder::kRounds
-  friend bool operator==(const FlowStep& a, const FlowStep& b) {
-    return a.gathers == b.gathers && a.messages == b.messages && a.after == b.after;
-  }
-};
-
-/// The order in which the messages of a flow move. Ranks, transports and the simulator follow it.
-/// - `kReceivers` ("receivers", the default): a member receives in the order of rounds. A message
-///   moves when its sender has what it carries and its receiver has received everything of earlier
-///   rounds. What the sender has to send to others does not matter.
-/// - `kRounds` ("rounds"): a member goes one by one through the rounds in which it takes part. A
-///   message moves when both its ends have finished all that they send and receive in earlier
-///   rounds, and the members that they wait for (FlowStep::after) have finished those rounds, too.
-enum class FlowOrder : std::uint8_t { kReceivers, kRounds };
-std::string_view name_of(FlowOrder order);  ///< "receivers", "rounds"
-std::optional<FlowOrder> flow_order_named(std::string_view name);
-
-/// An all-reduce over the ranks of a stage as messages between them
-/// (docs/reference/plan_format.md). The buffer is cut into members x sub_chunks parts that are as
-/// equal as possible. Part c is summed on its owner, c / sub_chunks, along trees that lead there,
-/// and spread from there. A message waits until rounds before its own have completed what it sends;
-/// there are no barriers.
-struct PlanFlow {
-  std::string name;  ///< "f0", ...
-  int stage = 0;
-  int sub_chunks = 1;  ///< sub-chunks of each member's chunk
-  FlowOrder order = FlowOrder::kReceivers;
-  std::vector<FlowStep> steps;
-  std::int64_t message_count() const;
-  friend bool operator==(const PlanFlow& a, const PlanFlow& b) {
-    return a.name == b.name && a.stage == b.stage && a.sub_chunks == b.sub_chunks &&
-           a.order == b.order && a.steps == b.steps;
-  }
-};
-
-/// Returns the round of each step, from 0. A step is a round of its own, with one exception: an
-/// all-gather step joins the round of the reduce-scatter step before it if it sends nothing that
-/// arrived in that step and has no waits.
-std::vector<int> rounds_of(const PlanFlow& flow);
-
 /// The elements [begin, end) of a buffer.
 struct ElementRange {
   std::int64_t begin = 0, end = 0;
@@ -348,8 +290,8 @@ StreamKind stream_of(Opcode opcode);
 /// Returns true for a collective in which all ranks of the plan take part.
 bool is_of_all_ranks(Opcode opcode);
 
-/// Names one instruction of the same program: opcode, cut or bucket (-1: neither), micro-batch (-1:
-/// no micro-batch).
+/// Names one instruction of the same program: opcode; cut, bucket, or, of a pass in a program of
+/// several stages, the stage (-1: none); micro-batch (-1: no micro-batch).
 struct InstructionId {
   Opcode opcode = Opcode::kForward;
   int object = -1;
@@ -368,7 +310,8 @@ struct Instruction {
   std::vector<InstructionId> after;
 };
 
-/// The instructions that every rank of `stage` executes in one step.
+/// The instructions that every rank of `stage` executes in one step; with Schedule::kInterleaved,
+/// those of all stages of these ranks, of which it is the first (`Plan::stages_of_program`).
 struct Program {
   int stage = 0;
   std::vector<Instruction> instructions;
@@ -408,24 +351,42 @@ struct Plan {
   std::vector<Cut> cuts;
   std::vector<PlanFlow> flows;  ///< the flows that buckets name
   std::vector<PlanBucket> buckets;
-  std::vector<Program> programs;  ///< one per stage, in stage order
+  std::vector<Program> programs;  ///< one for each set of ranks, in the order of first stages
   std::vector<Expectation> expect;
 
   int rank_count() const;
-  int stage_of_rank(int rank) const;  ///< -1: the plan has no such rank
+  int stage_of_rank(int rank) const;  ///< the first of its stages; -1: the plan has no such rank
+  /// Returns over how many sets of ranks the stages with operators go round: as many as there are
+  /// stages, if the schedule is not interleaved.
+  int round_size() const;
+  /// Returns the index of the program that computes a stage.
+  int program_of(int stage) const;
+  /// Returns the stages of a program, ascending.
+  std::vector<int> stages_of_program(int program) const;
   /// Returns the first micro-batch that has one sample less than those before it; `micro_batches`
   /// if all are equal.
   std::int64_t smaller_from() const;
   /// Returns whether backward passes are parted, so that programs have `kBackwardInput` and
   /// `kBackwardWeight` in place of `kBackward`.
   bool parts_backward() const { return schedule == Schedule::kZeroBubble; }
-  /// Returns the instruction of a micro-batch that makes the gradients that go back.
-  InstructionId input_pass(int micro_batch) const {
-    return {parts_backward() ? Opcode::kBackwardInput : Opcode::kBackward, -1, micro_batch};
+  bool interleaves() const { return schedule == Schedule::kInterleaved; }
+  /// Returns the forward pass of a stage for a micro-batch.
+  InstructionId forward_pass(int stage, int micro_batch) const {
+    return {Opcode::kForward, interleaves() ? stage : -1, micro_batch};
   }
-  /// Returns the instruction of a micro-batch that completes gradients of parameters.
-  InstructionId weight_pass(int micro_batch) const {
-    return {parts_backward() ? Opcode::kBackwardWeight : Opcode::kBackward, -1, micro_batch};
+  /// Returns its pass that makes the gradients that go back.
+  InstructionId input_pass(int stage, int micro_batch) const {
+    return {parts_backward() ? Opcode::kBackwardInput : Opcode::kBackward,
+            interleaves() ? stage : -1, micro_batch};
+  }
+  /// Returns its pass that completes gradients of parameters.
+  InstructionId weight_pass(int stage, int micro_batch) const {
+    return {parts_backward() ? Opcode::kBackwardWeight : Opcode::kBackward,
+            interleaves() ? stage : -1, micro_batch};
+  }
+  /// Returns the stage of a pass in the program of stage `stage`.
+  static int stage_of_pass(const InstructionId& pass, int stage) {
+    return pass.object < 0 ? stage : pass.object;
   }
   bool is_smaller(std::int64_t micro_batch) const { return micro_batch >= smaller_from(); }
   std::int64_t micro_batch_size(std::int64_t micro_batch = 0) const;
@@ -493,12 +454,5 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file);
 /// - no instruction is missing, duplicated, or runs before its inputs exist.
 /// Errors (kInvalidInput) name stage and instruction, and list as many faults as were found.
 Status verify_plan(const Plan& plan);
-/// Proves that a flow among `members` members leaves each of them with the sum of all in every
-/// chunk, each value counted once: every member but the owner sends each sub-chunk once in the
-/// reduce-scatter, after it has received all that others send it of that sub-chunk; and it gets the
-/// sub-chunk once in the all-gather, from a member that has it. Proves also that no member waits
-/// forever: every wait is for rounds that end before it in any order. The flow needs neither a name
-/// nor a stage. Errors (kInvalidInput) name the step. Cost: O(members^2 x sub_chunks).
-Status verify_flow(const PlanFlow& flow, int members);
 
 }  // namespace agpcs

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interleaved schedules: devices that have several stages each.
+#pragma once
+
+#include "ir/graph/graph.h"
+#include "ir/strategy/strategy.h"
+
+#include <agpcs/status.h>
+
+#include <string_view>
+
+namespace agpcs {
+
+/// Returns over how many device groups the stages go round: as many as there are stages, if the
+/// schedule is not interleaved.
+int round_size(const Strategy& strategy);
+
+/// The part of `verify_strategy` that is about interleaved schedules. Stages go round over at least
+/// two device groups, each of which has equally many stages, two or more, with equal devices and
+/// samples. Nothing goes from a stage to another one of the same devices: neither a tensor, nor a
+/// parameter that both read. Numbers in flight are the schedule's, and what no program says yet is
+/// refused by name: teams, and divided state. Needs: operators are assigned to stages.
+Status check_interleaved(const Strategy& strategy, const Graph& graph);
+
+/// Returns the error of `refuse_interleaved(Plan)` (ir/plan/lookup.h).
+Status refuse_interleaved(const Strategy& strategy, std::string_view who);
+/// Ends the program with that error: who calls has refused it before.
+void need_not_interleaved(const Strategy& strategy, std::string_view who);
+
+}  // namespace agpcs
