@@ -41,8 +41,8 @@ class Timetable {
   int earliest_start(int stage, const InstructionId& id) const;
 
   int micro_batches_;
-  std::vector<std::vector<int>> earlier_;  // by stage: the stages whose tensors it reads
-  std::vector<std::vector<int>> later_;    // by stage: the stages whose gradients it reads
+  std::vector<std::vector<int>> earlier_;           // by stage: the stages whose tensors it reads
+  std::vector<std::vector<int>> later_;             // by stage: the stages whose gradients it reads
   std::vector<std::vector<InstructionId>> orders_;  // by program
   std::vector<std::vector<int>> ends_;
   std::vector<int> passes_;  // [(stage x 2 + goes back) x micro-batches + micro-batch]: end, or 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/strategy/strategy.h"
 #include "ir/strategy/interleaved.h"
+#include "ir/strategy/strategy.h"
 #include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"

@@ -4,9 +4,9 @@
 #include "codegen/lower.h"
 #include "ir/base/units.h"
 #include "ir/plan/choices.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/stage_memory.h"
-#include "ir/strategy/interleaved.h"
 #include "planner/evaluate/group_gradients.h"
 
 #include <fmt/format.h>

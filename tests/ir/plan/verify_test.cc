@@ -138,9 +138,10 @@ TEST(VerifyPlan, EachWeightPassComesOnceAndAfterItsInputPass) {
               }),
               HasSubstr("'backward_weight mb=0' may start before 'backward_input mb=0' has "
                         "finished"));
-  EXPECT_THAT(
-      fault([](Plan& plan, auto& program, auto find) { program.erase(find(plan.weight_pass(0, 1))); }),
-      HasSubstr("'backward_weight mb=1' is missing"));
+  EXPECT_THAT(fault([](Plan& plan, auto& program, auto find) {
+                program.erase(find(plan.weight_pass(0, 1)));
+              }),
+              HasSubstr("'backward_weight mb=1' is missing"));
   EXPECT_THAT(fault([](Plan& plan, auto&, auto find) {
                 find(plan.weight_pass(0, 1))->id = plan.weight_pass(0, 0);
               }),
