@@ -37,7 +37,7 @@ Status refuse_interleaved(const Plan& plan, std::string_view who) {
 }
 
 std::vector<int> rounds_of_micro_batches(int micro_batches, int least) {
-  const int rounds = std::max(1, micro_batches / least);
+  const int rounds = std::max(1, micro_batches / std::max(1, least));
   std::vector<int> sizes(static_cast<std::size_t>(rounds), micro_batches / rounds);
   for (int i = 0; i < micro_batches % rounds; ++i) ++sizes[static_cast<std::size_t>(i)];
   return sizes;
