@@ -47,10 +47,10 @@ agpcs_room(cost_model/fit ir/base ir/graph ir/cluster cost_model/network cost_mo
 agpcs_room(cost_model/explain ir/* cost_model/network cost_model/step)
 
 agpcs_room(planner/problem ir/* codegen cost_model/step)
-agpcs_room(planner/team ir/base ir/plan ir/graph ir/team)
+agpcs_room(planner/team ir/* codegen cost_model/network cost_model/step planner/problem)
 agpcs_room(planner/bound ir/* codegen cost_model/step planner/problem)
 agpcs_room(planner/evaluate ir/* codegen cost_model/network cost_model/flows cost_model/step cost_model/fit planner/problem)
-agpcs_room(planner/seed ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/evaluate)
+agpcs_room(planner/seed ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/team planner/evaluate)
 agpcs_room(planner/policy ir/base)
 agpcs_room(planner/refine ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/evaluate planner/seed planner/policy)
 agpcs_room(planner/flows ir/base ir/cluster cost_model/flows planner/policy)

@@ -73,7 +73,8 @@ class BodyBuilder {
     int best = kNone;
     double least = kNeverSeconds;
     for (const int beginning : forms(id).beginnings) {
-      const double seconds = cheapest_tree(forms(id), beginning, need.forms).seconds;
+      const double seconds =
+          cheapest_tree(forms(id), beginning, need.forms).seconds + forms(id).held_in(beginning);
       if (seconds < least) best = beginning;
       least = std::min(least, seconds);
     }
@@ -139,7 +140,8 @@ double seconds_of_operator(const TeamProblem& problem, const TeamBody& body, con
   for (std::size_t m = 0; m < body.members(); ++m) {
     const double part =
         op.division == kNone ? 1 : body.divisions[static_cast<std::size_t>(op.division)].part(m);
-    slowest = std::max(slowest, problem.costs.compute(op.op, m, part));
+    slowest =
+        std::max(slowest, problem.costs.compute(member_op(problem.graph, body, op, m), m, part));
   }
   return slowest;
 }
@@ -158,20 +160,19 @@ TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
     seconds.compute += seconds_of_operator(problem, body, op);
     if (op.split == kNone) continue;
     const std::vector<OpSplit> splits = splits_of(problem.graph, op.op);
-    for (const std::int64_t bytes : inside_bytes(
-             problem.graph, op.op, splits[static_cast<std::size_t>(op.split)], problem.samples)) {
-      seconds.exchange += problem.costs.exchange(TeamExchange::kAllReduce, bytes);
+    const OpSplit& split = splits[static_cast<std::size_t>(op.split)];
+    for (const TeamTraffic& traffic :
+         inside_traffic(problem.graph, op.op, split, problem.samples, body.members())) {
+      seconds.exchange += problem.costs.exchange(traffic);
     }
   }
   const auto add = [&](const std::vector<TeamStep>& steps, bool forward, double& sum) {
     for (const TeamStep& step : steps) {
       if (step.form == kNone) continue;
-      const TeamExchange exchange = forward ? forward_exchange(body, step.form)
-                                            : backward_exchange(problem.graph, body, step.form);
-      if (!is_collective(exchange)) continue;
-      const TensorId id = body.forms[static_cast<std::size_t>(step.form)].tensor;
-      sum += problem.costs.exchange(
-          exchange, exchanged_bytes(problem.graph.tensor(id), problem.samples, problem.precision));
+      const auto traffic_of = forward ? forward_traffic : backward_traffic;
+      const TeamTraffic traffic =
+          traffic_of(problem.graph, body, step.form, problem.samples, problem.precision);
+      if (is_collective(traffic.exchange)) sum += problem.costs.exchange(traffic);
     }
   };
   add(body.forward, true, seconds.exchange);

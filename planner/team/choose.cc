@@ -146,6 +146,9 @@ Result<TeamChoice> choose_team_body(const TeamProblem& problem, std::size_t most
   std::optional<TeamBody> body = team_body(problem, space, options, beginnings);
   AGPCS_CHECK(body, "a choice that has no body");
   TeamChoice choice{*std::move(body), chooser.seconds(), chooser.exact()};
+  if (problem.held_element > 0) {
+    choice.seconds = team_seconds(problem, choice.body).per_micro_batch(problem.micro_batches);
+  }
   AGPCS_RETURN_IF_ERROR(verify_team_body(problem.graph, choice.body));
   return choice;
 }

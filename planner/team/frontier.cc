@@ -27,13 +27,16 @@ int place_in(const std::vector<TensorId>& frontier, TensorId id) {
 
 }  // namespace
 
+double TensorStates::tree_seconds(int root, FormSet needed) const {
+  return cheapest_tree(*forms_, root, needed).seconds + forms_->held_in(root);
+}
+
 std::uint16_t TensorStates::number(int root, FormSet needed) {
   const auto [entry, added] = numbers_.emplace(std::pair(root, needed | form_bit(root)),
                                                static_cast<std::uint16_t>(states_.size()));
   if (added) {
     AGPCS_CHECK(states_.size() < 0xffff, "a tensor lies in too many ways");
-    states_.push_back(
-        {root, needed | form_bit(root), cheapest_tree(*forms_, root, needed).seconds, -1, {}});
+    states_.push_back({root, needed | form_bit(root), tree_seconds(root, needed), -1, {}});
   }
   return entry->second;
 }
@@ -49,8 +52,7 @@ std::uint16_t TensorStates::after(std::uint16_t state, FormSet more) {
 
 double TensorStates::seconds_to_copy(std::uint16_t state) {
   if (states_[state].to_copy < 0) {
-    const double seconds =
-        cheapest_tree(*forms_, states_[state].root, states_[state].needed | form_bit(0)).seconds;
+    const double seconds = tree_seconds(states_[state].root, states_[state].needed | form_bit(0));
     // A parameter in parts never becomes a copy.
     states_[state].to_copy =
         seconds == kNeverSeconds ? 0 : std::max(0.0, seconds - states_[state].seconds);
@@ -180,7 +182,8 @@ double Frontier::seconds_outside(TensorId id, FormSet needed) const {
   if (forms.free) return 0;
   double least = kNeverSeconds;
   for (const int beginning : forms.beginnings) {
-    least = std::min(least, cheapest_tree(forms, beginning, needed).seconds);
+    least =
+        std::min(least, cheapest_tree(forms, beginning, needed).seconds + forms.held_in(beginning));
   }
   return least;
 }

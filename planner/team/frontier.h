@@ -33,6 +33,7 @@ class TensorStates {
     double seconds = 0, to_copy = -1;  // to_copy: -1 is not known yet
     std::vector<std::pair<FormSet, std::uint16_t>> after;
   };
+  double tree_seconds(int root, FormSet needed) const;  ///< and what is counted for holding it
   const TensorForms* forms_;
   std::vector<State> states_;
   std::map<std::pair<int, FormSet>, std::uint16_t> numbers_;

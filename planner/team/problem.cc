@@ -4,6 +4,8 @@
 #include "ir/graph/op_table.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace agpcs {
@@ -14,18 +16,20 @@ TeamCosts roofline_costs(const Graph& graph, TeamSpeeds speeds, std::int64_t sam
   const double link = speeds.link, latency = speeds.latency;
   TeamCosts costs;
   costs.compute = [&graph, speeds = std::move(speeds), samples, precision](
-                      OpId op, std::size_t member, double part) {
-    const OpCost cost = op_cost(graph, op, samples, precision);
+                      const MemberOp& of, std::size_t member, double part) {
+    const OpCost cost = op_cost(graph, of.op, samples, precision);
     const double flops = speeds.flops[member], memory = speeds.memory[member];
     return part * (std::max(cost.forward_flops / flops, cost.forward_bytes / memory) +
                    std::max(cost.backward_flops / flops, cost.backward_bytes / memory));
   };
-  costs.exchange = [members, link, latency](TeamExchange exchange, std::int64_t bytes) {
-    const double rounds = exchange == TeamExchange::kAllReduce ? 2 * (members - 1) : members - 1;
+  costs.exchange = [members, link, latency](const TeamTraffic& traffic) {
+    const bool all_reduce = traffic.exchange == TeamExchange::kAllReduce;
+    const double rounds = all_reduce ? 2 * (members - 1) : members - 1;
+    const double bytes = static_cast<double>(
+        std::accumulate(traffic.bytes.begin(), traffic.bytes.end(), std::int64_t{0}));
     // In an all-to-all, a member sends of its own part alone.
-    const double piece = static_cast<double>(bytes) /
-                         (exchange == TeamExchange::kAllToAll ? members * members : members);
-    return rounds * (latency + piece / link);
+    const bool all_to_all = traffic.exchange == TeamExchange::kAllToAll;
+    return rounds * (latency + bytes / (all_to_all ? members * members : members) / link);
   };
   return costs;
 }

@@ -2,25 +2,29 @@
 // What a team is asked to compute, and what that costs.
 #pragma once
 
+#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team_traffic.h"
 #include "ir/graph/graph.h"
-#include "ir/team/placement.h"
 
 #include <agpcs/training.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace agpcs {
 
 /// Seconds of what the members of a team do.
 struct TeamCosts {
-  /// Of the forward and backward pass of an operator for one micro-batch, if the member computes
-  /// that part of it (1: all).
-  std::function<double(OpId op, std::size_t member, double part)> compute;
-  /// Of a collective of a tensor that has so many bytes as a whole.
-  std::function<double(TeamExchange exchange, std::int64_t bytes)> exchange;
+  /// Of the forward and backward pass of what a member computes of an operator, for one
+  /// micro-batch; `part`: the member's part of the operator (1: all).
+  std::function<double(const MemberOp& of, std::size_t member, double part)> compute;
+  /// Of a collective.
+  std::function<double(const TeamTraffic& traffic)> exchange;
+  /// May be absent: is told, before a choice, all that `compute` will be asked for.
+  std::function<void(std::span<const MemberOp> parts)> prepare = {};
 };
 
 /// The operators of a stage, ascending and convex, and a team.
@@ -32,6 +36,9 @@ struct TeamProblem {
   std::int64_t micro_batches = 1;   ///< of a step, which exchanges gradients of parameters once
   Precision precision = Precision::kFp32;
   TeamCosts costs;
+  /// What the choice counts, in seconds, for each element of a trained parameter that the member
+  /// with the largest part of it holds: memory has no other price.
+  double held_element = 0;
 };
 
 /// Rough speeds: figures of a data sheet.

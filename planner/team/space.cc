@@ -37,6 +37,7 @@ class SpaceBuilder {
 
   TeamSpace run() {
     space_.divisions = team_divisions(problem_);
+    prepare();
     space_.tensors.resize(problem_.graph.tensors.size());
     for (const OpId op : problem_.ops) note_bands(op);
     for (const OpId op : problem_.ops) add_operator(op);
@@ -48,6 +49,31 @@ class SpaceBuilder {
   }
 
  private:
+  /// Tells the costs what they will be asked for.
+  void prepare() const {
+    if (!problem_.costs.prepare) return;
+    std::vector<MemberOp> parts;
+    for (const OpId op : problem_.ops) {
+      parts.push_back({op, kNone, 0});
+      const std::vector<OpSplit> splits = splits_of(problem_.graph, op);
+      for (int s = 0; s < static_cast<int>(splits.size()); ++s) {
+        const OpSplit& split = splits[static_cast<std::size_t>(s)];
+        for (const int division : divisions_of(split)) {
+          for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
+            parts.push_back(part_of({op, s, division}, split.units, m));
+          }
+        }
+      }
+    }
+    problem_.costs.prepare(parts);
+  }
+
+  MemberOp part_of(const TeamOp& op, std::int64_t units, std::size_t member) const {
+    if (op.division == kNone) return {op.op, kNone, 0};
+    const Division& division = space_.divisions[static_cast<std::size_t>(op.division)];
+    return {op.op, op.split, division.range(member, units).size()};
+  }
+
   TensorForms& forms(TensorId id) { return space_.tensors[static_cast<std::size_t>(id)]; }
 
   void add_operator(OpId id) {
@@ -166,17 +192,20 @@ class SpaceBuilder {
   }
 
   double seconds_of(const TeamOp& op, const std::vector<OpSplit>& splits) const {
+    const OpSplit* const split =
+        op.split == kNone ? nullptr : &splits[static_cast<std::size_t>(op.split)];
     double slowest = 0;
     for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
       const double part = op.division == kNone
                               ? 1
                               : space_.divisions[static_cast<std::size_t>(op.division)].part(m);
-      slowest = std::max(slowest, problem_.costs.compute(op.op, m, part));
+      const MemberOp own = part_of(op, split == nullptr ? 0 : split->units, m);
+      slowest = std::max(slowest, problem_.costs.compute(own, m, part));
     }
-    if (op.split == kNone) return slowest;
-    for (const std::int64_t bytes : inside_bytes(
-             problem_.graph, op.op, splits[static_cast<std::size_t>(op.split)], problem_.samples)) {
-      slowest += problem_.costs.exchange(TeamExchange::kAllReduce, bytes);
+    if (split == nullptr) return slowest;
+    for (const TeamTraffic& traffic :
+         inside_traffic(problem_.graph, op.op, *split, problem_.samples, problem_.parts.size())) {
+      slowest += problem_.costs.exchange(traffic);
     }
     return slowest;
   }
@@ -186,11 +215,10 @@ class SpaceBuilder {
     const Tensor& tensor = problem_.graph.tensor(id);
     TensorForms& all = forms(id);
     all.free = !all.made_here && !has_gradient(tensor);
-    const std::int64_t bytes = exchanged_bytes(tensor, problem_.samples, problem_.precision);
     for (const TeamPlacement& from : all.placements) {
       std::vector<double>& row = all.seconds.emplace_back();
       for (const TeamPlacement& to : all.placements) {
-        row.push_back(exchange_seconds(tensor, bytes, from, to));
+        row.push_back(exchange_seconds(tensor, from, to));
       }
     }
     if (all.free || all.made_here) return;
@@ -201,19 +229,38 @@ class SpaceBuilder {
         all.beginnings.push_back(form);
       }
     }
+    if (problem_.held_element == 0 || tensor.kind != TensorKind::kParameter) return;
+    const auto elements = static_cast<double>(elements_at(tensor.shape, 1));
+    for (const TeamPlacement& placement : all.placements) {
+      all.held.push_back(problem_.held_element * elements * largest_part(placement));
+    }
   }
 
-  double exchange_seconds(const Tensor& tensor, std::int64_t bytes, const TeamPlacement& from,
+  double largest_part(const TeamPlacement& placement) const {
+    if (placement.kind != Placement::Kind::kPart) return 1;
+    double largest = 0;
+    for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
+      largest =
+          std::max(largest, space_.divisions[static_cast<std::size_t>(placement.division)].part(m));
+    }
+    return largest;
+  }
+
+  double exchange_seconds(const Tensor& tensor, const TeamPlacement& from,
                           const TeamPlacement& to) const {
     const bool parameter = tensor.kind == TensorKind::kParameter;
-    const TeamExchange forward = exchange_between(from, to), back = gradient_exchange(from, to);
+    const auto seconds_of = [&](const TeamPlacement& have, const TeamPlacement& need) {
+      return problem_.costs.exchange(team_traffic(space_.divisions, problem_.parts.size(), have,
+                                                  need, tensor, problem_.samples,
+                                                  problem_.precision));
+    };
     double seconds = 0;
-    if (is_collective(forward)) {
+    if (is_collective(exchange_between(from, to))) {
       if (parameter) return kNeverSeconds;  // no member holds what it would gather
-      seconds += problem_.costs.exchange(forward, bytes);
+      seconds += seconds_of(from, to);
     }
-    if (has_gradient(tensor) && is_collective(back)) {
-      seconds += problem_.costs.exchange(back, bytes) /
+    if (has_gradient(tensor) && is_collective(gradient_exchange(from, to))) {
+      seconds += seconds_of(gradient_of(to), gradient_of(from)) /
                  (parameter ? static_cast<double>(problem_.micro_batches) : 1);
     }
     return seconds;

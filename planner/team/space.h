@@ -6,6 +6,7 @@
 #include "ir/team/body.h"
 #include "planner/team/problem.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -32,6 +33,9 @@ struct TensorForms {
   bool free = false;
   /// What it may begin in, if it is neither free nor made here: a copy, parameters also parts.
   std::vector<int> beginnings;
+  /// By form that it begins in: what is counted for holding it; empty: nothing.
+  std::vector<double> held;
+  double held_in(int form) const { return held.empty() ? 0 : held[static_cast<std::size_t>(form)]; }
 };
 
 /// One way to compute an operator.

@@ -121,7 +121,7 @@ Result<TeamAnswer> ask_team(const Graph& graph, const TeamOptions& options) {
   AGPCS_TRY(answer.choice, choose_team_body(problem));
   answer.seconds = team_seconds(problem, answer.choice.body);
   for (const OpId op : problem.ops) {
-    answer.alone_seconds += problem.costs.compute(op, answer.fastest, 1);
+    answer.alone_seconds += problem.costs.compute({op, kNone, 0}, answer.fastest, 1);
     answer.flops += training_flops(problem, op);
   }
   answer.members = member_figures(problem, answer.choice.body);

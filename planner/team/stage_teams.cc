@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/team/stage_teams.h"
+
+#include "cost_model/network/link_model.h"
+#include "cost_model/step/team_traffic.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/problem/shares.h"
+#include "planner/team/choose.h"
+
+#include <agpcs/plan.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// States that a choice for a stage keeps. Choices for searches are many.
+constexpr std::size_t kMostStagesStates = 200;
+/// The largest part of a member; others are rounded to whole ones.
+constexpr double kLargestPart = 100;
+constexpr std::int64_t kSmallSum = 4096, kLargeSum = std::int64_t{1} << 26;
+
+std::vector<std::int64_t> in_lowest_terms(std::vector<std::int64_t> parts) {
+  std::int64_t divisor = 0;
+  for (const std::int64_t part : parts) divisor = std::gcd(divisor, part);
+  for (std::int64_t& part : parts) part /= divisor;
+  return parts;
+}
+
+int kind_of(const Problem& problem, DeviceId device) {
+  return problem.cluster.devices[at(device)].kind;
+}
+
+/// Returns the elements of the trained parameters that operators read; at least one.
+std::int64_t trained_elements(const Graph& graph, const std::vector<OpId>& ops) {
+  std::set<TensorId> read;
+  for (const OpId op : ops) {
+    for (const TensorId id : graph.op(op).inputs) {
+      if (id != kNone && graph.tensor(id).kind == TensorKind::kParameter) read.insert(id);
+    }
+  }
+  std::int64_t elements = 1;
+  for (const TensorId id : read) elements += elements_at(graph.tensor(id).shape, 1);
+  return elements;
+}
+
+}  // namespace
+
+StageTeams::Look StageTeams::look_of(const Team& team) const {
+  Look look;
+  for (const DeviceId id : team) look.kinds.push_back(kind_of(problem_, id));
+  for (const std::int64_t bytes : {kSmallSum, kLargeSum}) {
+    look.links.push_back(lone_seconds(problem_.cluster,
+                                      all_reduce(problem_.cluster, team, AllReduce::kRing, bytes)));
+  }
+  return look;
+}
+
+double StageTeams::alone_seconds(const std::vector<OpId>& ops, int kind,
+                                 std::int64_t samples) const {
+  double seconds = 0;
+  for (const OpId op : ops) seconds += problem_.costs.seconds(kind, op, samples).sum();
+  return seconds;
+}
+
+void StageTeams::put_in_order(TeamOrder& order) const {
+  std::map<int, double> alone;
+  const auto seconds = [&](DeviceId id) {
+    const auto [known, added] = alone.try_emplace(kind_of(problem_, id), 0);
+    if (added) known->second = alone_seconds(order.ops, known->first, 1);
+    return known->second;
+  };
+  std::vector<std::pair<Team, double>> teams;
+  for (std::size_t t = 0; t < order.teams.size(); ++t) {
+    Team& team = order.teams[t];
+    if (order.parts.empty()) {  // otherwise they are said of these members
+      std::ranges::sort(team, {}, [&](DeviceId id) { return std::pair(seconds(id), id); });
+    }
+    teams.emplace_back(std::move(team), order.weights.empty() ? 0 : order.weights[t]);
+  }
+  std::ranges::sort(teams, {}, [](const auto& team) { return team.first[0]; });
+  for (std::size_t t = 0; t < teams.size(); ++t) {
+    order.teams[t] = std::move(teams[t].first);
+    if (!order.weights.empty()) order.weights[t] = teams[t].second;
+  }
+}
+
+std::vector<std::int64_t> StageTeams::parts_by_speed(const TeamOrder& order,
+                                                     std::int64_t samples) const {
+  std::map<int, double> alone;
+  std::vector<double> slowest(order.teams[0].size());  // by number of the member
+  for (const Team& team : order.teams) {
+    for (std::size_t m = 0; m < team.size(); ++m) {
+      const int kind = kind_of(problem_, team[m]);
+      const auto [known, added] = alone.try_emplace(kind, 0);
+      if (added) known->second = alone_seconds(order.ops, kind, samples);
+      slowest[m] = std::max(slowest[m], known->second);
+    }
+  }
+  const double least = *std::ranges::min_element(slowest);
+  std::vector<std::int64_t> parts;
+  for (const double seconds : slowest) {
+    const double part = seconds > 0 ? kLargestPart * least / seconds : kLargestPart;
+    parts.push_back(std::max<std::int64_t>(1, std::llround(part)));
+  }
+  return in_lowest_terms(std::move(parts));
+}
+
+TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples,
+                                   std::vector<std::int64_t> parts, std::vector<Team> unlike) {
+  TeamProblem problem{problem_.graph,
+                      order.ops,
+                      std::move(parts),
+                      samples,
+                      order.micro_batches,
+                      problem_.training.precision,
+                      {}};
+  const Cluster& cluster = problem_.cluster;
+  std::vector<std::vector<int>> kinds(unlike[0].size());  // by number of the member, each once
+  for (const Team& team : unlike) {
+    for (std::size_t m = 0; m < team.size(); ++m) {
+      const int kind = kind_of(problem_, team[m]);
+      if (std::ranges::find(kinds[m], kind) == kinds[m].end()) kinds[m].push_back(kind);
+    }
+  }
+  problem.costs.compute = [this, kinds = std::move(kinds), samples](const MemberOp& of,
+                                                                    std::size_t member, double) {
+    double slowest = 0;
+    for (const int kind : kinds[member]) {
+      slowest = std::max(slowest, costs_.seconds(kind, of, samples).sum());
+    }
+    return slowest;
+  };
+  problem.costs.exchange =
+      [&cluster, unlike = std::move(unlike),
+       known = std::map<TeamTraffic, double>()](const TeamTraffic& traffic) mutable {
+        const auto [entry, added] = known.try_emplace(traffic, 0);
+        if (!added) return entry->second;
+        for (const Team& team : unlike) {
+          entry->second =
+              std::max(entry->second, lone_seconds(cluster, team_exchange(cluster, team, traffic)));
+        }
+        return entry->second;
+      };
+  problem.costs.prepare = [this](std::span<const MemberOp> asked) { costs_.prepare(asked); };
+  return problem;
+}
+
+const StageTeams::Chosen& StageTeams::choose(const TeamOrder& order, const StageContent& content,
+                                             std::int64_t samples,
+                                             const std::vector<std::int64_t>& parts,
+                                             const std::map<Look, Team>& unlike) {
+  std::vector<Look> looks;
+  std::vector<Team> teams;
+  for (const auto& [look, team] : unlike) {
+    looks.push_back(look);
+    teams.push_back(team);
+  }
+  const auto [known, added] = chosen_.try_emplace(
+      {content.key, std::move(looks), parts, samples, order.micro_batches, order.spare_memory});
+  if (!added) return known->second;
+  TeamProblem problem = problem_of(order, samples, parts, teams);
+  if (order.spare_memory) {
+    const double alone = alone_seconds(order.ops, kind_of(problem_, teams[0][0]), samples);
+    problem.held_element = alone / static_cast<double>(trained_elements(problem_.graph, order.ops));
+  }
+  Result<TeamChoice> choice = choose_team_body(problem, kMostStagesStates);
+  AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+  known->second = {content, std::move(choice->body), choice->exact, choice->seconds};
+  return known->second;
+}
+
+/// The seconds of teams that have one body, by their number and samples.
+class StageTeams::Timer {
+ public:
+  Timer(StageTeams& of, const TeamOrder& order, const TeamBody& body)
+      : of_(of), order_(order), body_(body) {
+    for (const Team& team : order.teams) looks_.push_back(of.look_of(team));
+  }
+
+  double seconds(std::size_t team, std::int64_t samples) {
+    const auto [known, added] = known_.try_emplace({looks_[team], samples}, 0);
+    if (added) {
+      const TeamProblem problem =
+          of_.problem_of(order_, samples, body_.parts, std::vector<Team>{order_.teams[team]});
+      known->second = team_seconds(problem, body_).per_micro_batch(order_.micro_batches);
+    }
+    return known->second;
+  }
+  bool alike() const {
+    return std::ranges::all_of(looks_, [&](const Look& look) { return look == looks_[0]; });
+  }
+
+ private:
+  StageTeams& of_;
+  const TeamOrder& order_;
+  const TeamBody& body_;
+  std::vector<Look> looks_;
+  std::map<std::pair<Look, std::int64_t>, double> known_;
+};
+
+std::vector<std::int64_t> StageTeams::shares_of(Timer& timer, const TeamOrder& order,
+                                                std::int64_t samples) {
+  if (!order.weights.empty()) return largest_remainder(samples, order.weights);
+  const std::size_t teams = order.teams.size();
+  std::vector<double> speeds(teams, 1);
+  std::vector<std::int64_t> shares = largest_remainder(samples, speeds);
+  if (timer.alike()) return shares;
+  for (int round = 0; round < 2; ++round) {  // the speed depends on the share
+    for (std::size_t t = 0; t < teams; ++t) {
+      const std::int64_t share = std::max<std::int64_t>(1, shares[t]);
+      speeds[t] = static_cast<double>(share) / timer.seconds(t, share);
+    }
+    shares = largest_remainder(samples, speeds);
+  }
+  const auto seconds = [&](std::size_t t, std::int64_t share) {
+    return share == 0 ? 0 : timer.seconds(t, share);
+  };
+  for (std::size_t moves = 0; moves < 4 * teams; ++moves) {
+    std::size_t slowest = 0, target = 0;
+    for (std::size_t t = 1; t < teams; ++t) {
+      if (seconds(t, shares[t]) > seconds(slowest, shares[slowest])) slowest = t;
+      if (seconds(t, shares[t] + 1) < seconds(target, shares[target] + 1)) target = t;
+    }
+    if (seconds(target, shares[target] + 1) >= seconds(slowest, shares[slowest])) break;
+    --shares[slowest];
+    ++shares[target];
+  }
+  return shares;
+}
+
+std::optional<TeamStage> StageTeams::make(TeamOrder order) {
+  put_in_order(order);
+  const std::vector<Team>& teams = order.teams;
+  const std::int64_t samples = largest_micro_batch(problem_, order.micro_batches);
+  const auto count = static_cast<std::int64_t>(teams.size());
+  if (samples < count) return std::nullopt;
+  const std::int64_t each = (samples + count - 1) / count;
+  std::map<Look, Team> unlike;
+  for (const Team& team : teams) unlike.try_emplace(look_of(team), team);
+  std::vector<std::vector<std::int64_t>> parts = {order.parts};
+  if (order.parts.empty()) {
+    parts = {parts_by_speed(order, each), std::vector<std::int64_t>(teams[0].size(), 1)};
+    if (parts[0] == parts[1]) parts.pop_back();
+  }
+  const StageContent content = contents_.of(order.ops);
+  const Chosen* chosen = nullptr;
+  for (const std::vector<std::int64_t>& of : parts) {
+    const Chosen& other = choose(order, content, each, of, unlike);
+    if (chosen == nullptr || other.seconds < chosen->seconds) chosen = &other;
+  }
+  TeamStage stage;
+  stage.body = body_of_like(problem_.graph, chosen->body, chosen->content, order.ops, content);
+  stage.exact = chosen->exact;
+  Timer timer(*this, order, stage.body);
+  stage.spec.shares = shares_of(timer, order, samples);
+  const bool smaller = problem_.training.batch % order.micro_batches != 0;
+  double odd = -1;
+  for (std::size_t t = 0; t < teams.size(); ++t) {
+    if (stage.spec.shares[t] == 0) return std::nullopt;
+    const double seconds = timer.seconds(t, stage.spec.shares[t]);
+    stage.seconds = std::max(stage.seconds, seconds);
+    if (smaller && stage.spec.shares[t] > 1 && seconds > odd) {
+      odd = seconds;
+      stage.spec.odd = teams[t][0];
+    }
+    stage.spec.devices.push_back(teams[t][0]);
+    stage.spec.further.emplace_back(teams[t].begin() + 1, teams[t].end());
+  }
+  if (smaller && odd < 0) return std::nullopt;
+  return stage;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// StageTeams: the bodies and shares of stages whose devices form teams.
+#pragma once
+
+#include "cost_model/step/member_costs.h"
+#include "ir/strategy/strategy.h"
+#include "ir/team/body.h"
+#include "planner/problem/problem.h"
+#include "planner/team/content.h"
+#include "planner/team/problem.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace agpcs {
+
+/// What a stage with teams is to be. All teams have as many members, two at least.
+struct TeamOrder {
+  std::vector<OpId> ops;                     ///< of the stage, ascending
+  std::vector<std::vector<DeviceId>> teams;  ///< members, in their order if there are parts
+  std::int64_t micro_batches = 1;
+  std::vector<std::int64_t> parts = {};  ///< of members, each positive; empty: they are chosen
+  /// Of the samples, parallel to `teams`; empty: shares are proportional to the teams' speeds.
+  std::vector<double> weights = {};
+  /// Parameters are in parts wherever that costs less than computing the stage alone does.
+  bool spare_memory = false;
+};
+
+/// A stage with teams, but for the number of its body.
+struct TeamStage {
+  StageSpec spec;
+  TeamBody body;
+  double seconds = 0;  ///< of a micro-batch, on the slowest team
+  bool exact = true;   ///< `TeamChoice::exact`
+};
+
+/// Makes stages with teams, and remembers the bodies that it has chosen: for operators that are the
+/// same but for their names, members of the same kinds on links that are alike, and the same
+/// samples. Not for concurrent use. Refers to `problem`.
+class StageTeams {
+ public:
+  explicit StageTeams(const Problem& problem)
+      : problem_(problem),
+        contents_(problem.graph),
+        costs_(problem.graph, problem.cluster, problem.training, problem.costs) {}
+
+  /// Unless parts are given, members of a team come in the order of their speed, so that those of
+  /// one number are of like speed in all teams, which have one body. Parts are proportional to the
+  /// speeds at which kinds compute the stage, or even, whichever takes less. Shares are
+  /// proportional to the teams' speeds; then the slowest team gives single samples away as long as
+  /// the slowest gets faster. Returns nothing if a team would have no sample, or if no team had one
+  /// to spare for smaller micro-batches. Cost: that of a choice or two if there is none yet
+  /// (docs/design/teams.md#the-choice).
+  std::optional<TeamStage> make(TeamOrder order);
+
+ private:
+  using Team = std::vector<DeviceId>;
+  /// What the seconds of a team depend on: kinds, and how long members take to add up a little and
+  /// a lot.
+  struct Look {
+    std::vector<int> kinds;
+    std::vector<double> links;
+    friend auto operator<=>(const Look&, const Look&) = default;
+  };
+  struct Chosen {
+    StageContent content;  ///< of the stage for which it was chosen
+    TeamBody body;
+    bool exact = true;
+    double seconds = 0;  ///< of a micro-batch
+  };
+  using Key = std::tuple<std::vector<int>, std::vector<Look>, std::vector<std::int64_t>,
+                         std::int64_t, std::int64_t, bool>;
+
+  Look look_of(const Team& team) const;
+  /// Returns the seconds that a kind takes for the operators alone.
+  double alone_seconds(const std::vector<OpId>& ops, int kind, std::int64_t samples) const;
+  std::vector<std::int64_t> parts_by_speed(const TeamOrder& order, std::int64_t samples) const;
+  TeamProblem problem_of(const TeamOrder& order, std::int64_t samples,
+                         std::vector<std::int64_t> parts, std::vector<Team> unlike);
+  const Chosen& choose(const TeamOrder& order, const StageContent& content, std::int64_t samples,
+                       const std::vector<std::int64_t>& parts, const std::map<Look, Team>& unlike);
+  class Timer;
+  static std::vector<std::int64_t> shares_of(Timer& timer, const TeamOrder& order,
+                                             std::int64_t samples);
+  /// Puts members and teams in their order, and weights with them.
+  void put_in_order(TeamOrder& order) const;
+
+  const Problem& problem_;
+  StageContents contents_;
+  MemberCosts costs_;
+  std::map<Key, Chosen> chosen_;
+};
+
+}  // namespace agpcs
