@@ -5,7 +5,6 @@
 #include "cost_model/network/link_model.h"
 #include "cost_model/network/topology_of_cluster.h"
 #include "ir/base/at.h"
-#include "ir/strategy/teams.h"
 #include "planner/flows/bound.h"
 #include "planner/flows/method.h"
 
@@ -307,7 +306,15 @@ std::optional<AllReduceChoice> all_reduce_choice_named(std::string_view name) {
 
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
                       const FlowChoiceOptions& options, KnownFlows& known) {
-  need_no_teams(strategy, "the choice of all-reduces");
+  if (!strategy.bodies.empty()) {  // no flow sums gradients of a stage with teams
+    if (strategy.buckets.empty()) strategy = evaluator.grouped(std::move(strategy));
+    const bool given =
+        options.choice != AllReduceChoice::kAuto && options.choice != AllReduceChoice::kFlow;
+    for (Bucket& bucket : strategy.buckets) {
+      if (given) bucket.algorithm = algorithm_of(options.choice);
+    }
+    return strategy;
+  }
   if (options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow) {
     return FlowChooser(problem, evaluator, options, known).run(std::move(strategy));
   }

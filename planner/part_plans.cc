@@ -112,8 +112,10 @@ std::vector<Strategy> part_plans(const Problem& problem, const PlanOptions& opti
   std::vector<Strategy> plans;
   for (const std::vector<DeviceId>& devices : parts_of(problem.cluster)) {
     if (options.interrupted != nullptr && options.interrupted->load()) break;
+    ProblemOptions part_options = problem.options;
+    part_options.choose_teams = false;  // `search_teams` looks for them in the whole cluster
     const auto part = Problem::make(problem.graph, part_of(problem.cluster, devices),
-                                    problem.training, problem.options);
+                                    problem.training, part_options);
     if (!part.ok()) continue;
     std::optional<Strategy> strategy = planned(**part, of_part);
     if (!strategy) continue;

@@ -7,7 +7,7 @@
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/problem.h"
 #include "planner/refine/refiner.h"
-#include "planner/seed/layout.h"
+#include "planner/seed/layout/layout.h"
 #include "planner/seed/pool.h"
 
 #include <agpcs/plan.h>

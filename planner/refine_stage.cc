@@ -3,6 +3,7 @@
 #include "planner/plan_stages.h"
 #include "planner/refine/search.h"
 #include "planner/seed/fit_memory.h"
+#include "planner/team_search.h"
 
 #include <agpcs/version.h>
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -146,6 +148,20 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   decision.as_it_is = false;
 }
 
+/// Takes a plan with teams where that is better.
+void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
+               const PlanOptions& options, Decision& decision) {
+  const Seed now = {decision.strategy, evaluator.evaluate(decision.strategy),
+                    decision.made_by.seeder, decision.as_it_is};
+  std::optional<Seed> found =
+      search_teams(problem, evaluator, now, seeds.pool, options.interrupted);
+  if (!found) return;
+  decision.strategy = std::move(found->strategy);
+  decision.made_by.seeder = found->seeder;
+  decision.made_by.refiner = options.refiner->name();
+  decision.as_it_is = false;
+}
+
 }  // namespace
 
 Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
@@ -160,7 +176,16 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
   const PlanSteps steps(options);
   if (!steps.refines) return decision;
   if (options.progress) options.progress(options.refiner->name(), steps.all, steps.all);
-  search(problem, evaluator, seeds, options, decision);
+  Seeds plain = seeds;
+  plain.pool = seeds.pool.without_teams();
+  plain.known = seeds.known.without_teams();
+  if (!plain.pool.empty()) {
+    decision.made_by.seeder = plain.pool.best().seeder;
+    search(problem, evaluator, plain, options, decision);
+  }
+  if (problem.options.choose_teams) {
+    use_teams(problem, evaluator, seeds, options, decision);
+  }
   return decision;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/interleaved.h"
 #include "ir/strategy/strategy.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/first_plan.h"
@@ -66,7 +65,6 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
   std::optional<Strategy> nearest;
   std::int64_t least = 0;
   for (Strategy& strategy : strategies) {
-    AGPCS_RETURN_IF_ERROR(refuse_teams(strategy, "the planner"));
     AGPCS_RETURN_IF_ERROR(refuse_interleaved(strategy, "the planner"));
     if (kVerifyEveryCandidate) {
       AGPCS_RETURN_IF_ERROR(
@@ -303,7 +301,7 @@ Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint6
   options.seed = seed;
   Evaluator evaluator(problem);
   AGPCS_TRY(const Seeds seeds, agpcs::seed(problem, evaluator, options, {}));
-  return seeds.pool.starts(most);
+  return seeds.pool.without_teams().starts(most);
 }
 
 }  // namespace agpcs

@@ -34,6 +34,7 @@ struct ProblemOptions {
   bool choose_in_flight = true;  ///< stages may differ from 1F1B's textbook (`StageSpec`)
   bool part_backward = true;     ///< backward passes may be parted (Schedule::kZeroBubble)
   bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)
+  bool choose_teams = false;     ///< replicas of stages may be teams (docs/design/teams.md)
   bool cut_modules = true;       ///< stages may have parts of modules (`BlockOptions`)
 };
 

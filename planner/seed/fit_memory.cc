@@ -294,6 +294,7 @@ std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
   for (int stage = 0; stage < stages; ++stage) {
+    if (strategy.stages[at(stage)].has_teams()) continue;  // which nothing here helps
     if (!lacks(problem, evaluator, strategy, stage)) continue;
     StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels,
                        move);
@@ -347,6 +348,7 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   for (int stage = 0; stage < stages; ++stage) {
+    if (strategy.stages[at(stage)].has_teams()) continue;
     if (!lacks(problem, evaluator, strategy, stage)) continue;
     StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), {});
     if (std::optional<StageSpec> less = fitter.with_more_memory()) {

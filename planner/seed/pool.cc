@@ -18,6 +18,14 @@ bool is_better(const Score& a, const Score& b) {
   return a.fits() ? a.step_seconds < b.step_seconds : a.lacking < b.lacking;
 }
 
+SeedPool SeedPool::without_teams() const {
+  SeedPool pool;
+  for (const Seed& seed : seeds_) {
+    if (seed.strategy.bodies.empty()) pool.add(seed);
+  }
+  return pool;
+}
+
 const Seed& SeedPool::best() const {
   return *std::min_element(seeds_.begin(), seeds_.end(), [](const Seed& a, const Seed& b) {
     return is_better(a.score, b.score);

@@ -20,6 +20,7 @@ constexpr SeederEntry kSeeders[] = {
      make_even_seeder},
     {"degree", "pipeline: fixed partition by node degree, our reading of the paper's baseline",
      make_degree_seeder},
+    {"teams", "teams of 2, 4 or 8 devices divide the operators of stages", make_teams_seeder},
     {"equal", "plain data parallelism, equal shares on all devices; only where it is asked for",
      make_equal_seeder},
 };

@@ -63,6 +63,7 @@ std::unique_ptr<Seeder> make_metis_seeder();
 std::unique_ptr<Seeder> make_degree_seeder();
 std::unique_ptr<Seeder> make_linear_seeder();
 std::unique_ptr<Seeder> make_even_seeder();
+std::unique_ptr<Seeder> make_teams_seeder();
 std::unique_ptr<Seeder> make_equal_seeder();
 
 /// Returns plain data parallelism, the baseline and the plan of seeder `equal`: all devices, equal

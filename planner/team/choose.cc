@@ -36,16 +36,47 @@ struct Came {
   std::int32_t variant = 0;  // of the operator between
 };
 
+/// Operators that come in turns, like layers: from `begin` on, `turns` turns of `period` operators.
+struct Turns {
+  std::size_t begin = 0, period = 0, turns = 0;
+  std::size_t turn(std::size_t number) const { return begin + number * period; }
+};
+
+constexpr std::size_t kLongestTurn = 512, kFewestTurns = 6;
+
+/// Returns the turns that have most operators; none if they are few.
+Turns turns_of(const std::vector<int>& alike) {
+  Turns best;
+  for (std::size_t period = 1; period <= std::min(kLongestTurn, alike.size() / 2); ++period) {
+    std::size_t run = 0;  // of operators that are like those a period before
+    for (std::size_t i = period; i < alike.size(); ++i) {
+      run = alike[i] == alike[i - period] ? run + 1 : 0;
+      const std::size_t turns = run / period + 1;
+      if (turns < 2 || turns * period <= best.turns * best.period) continue;
+      best = {i + 1 - turns * period, period, turns};
+    }
+  }
+  return best.turns < kFewestTurns ? Turns() : best;
+}
+
 class Chooser {
  public:
   Chooser(const TeamProblem& problem, const TeamSpace& space, std::size_t most_states)
-      : space_(space), frontier_(problem, space), most_states_(most_states) {
+      : space_(space),
+        frontier_(problem, space),
+        most_states_(most_states),
+        turns_(turns_of(problem.alike)) {
     layer_.keys.emplace_back();
     layer_.seconds.push_back(0);
   }
 
   void run() {
-    for (std::size_t op = 0; op < space_.options.size(); ++op) advance(op);
+    const bool repeats = turns_.turns > 0;
+    for (std::size_t op = 0; op < space_.options.size(); ++op) {
+      if (repeats && op == turns_.turn(2)) behind_second_ = layer_;
+      if (repeats && op == turns_.turn(3)) op = repeat();
+      advance(op);
+    }
     AGPCS_CHECK(layer_.keys.size() == 1, "{} states at the end", layer_.keys.size());
   }
 
@@ -70,14 +101,55 @@ class Chooser {
   }
 
  private:
-  void advance(std::size_t op) {
+  /// Goes the way of the second turn from there to the last turn. The way is that to the best state
+  /// now, behind the third. Returns the first operator of the last turn.
+  std::size_t repeat() {
+    exact_ = false;
+    const std::vector<double> rank = ranks(frontier_.step(turns_.turn(3) - 1), layer_);
+    auto state = static_cast<std::size_t>(std::ranges::min_element(rank) - rank.begin());
+    std::size_t op = turns_.turn(3);
+    const auto go_back = [&] { state = static_cast<std::size_t>(came_[--op][state].from); };
+    while (op > turns_.turn(2)) go_back();
+    layer_ = std::move(behind_second_);
+    for (std::size_t s = 0; s < layer_.seconds.size(); ++s) {
+      if (s != state) layer_.seconds[s] = kNeverSeconds;
+    }
+    std::vector<std::int32_t> variants(turns_.period);
+    while (op > turns_.turn(1)) {
+      variants[op - 1 - turns_.turn(1)] = came_[op - 1][state].variant;
+      go_back();
+    }
+    came_.resize(turns_.turn(2));
+    for (op = turns_.turn(2); op < turns_.turn(turns_.turns - 1); ++op) {
+      advance(op, variants[(op - turns_.begin) % turns_.period]);
+    }
+    return op;
+  }
+
+  /// Chooses for an operator; if `only` is one of its variants and possible, that one.
+  void advance(std::size_t op, std::int32_t only = kNone) {
     FrontierStep& step = frontier_.step(op);
     Layer next;
     std::vector<Came> came;
+    const auto all = static_cast<std::int32_t>(step.variants.size());
+    if (only >= all) only = kNone;
+    extend_all(step, only == kNone ? 0 : only, only == kNone ? all : only + 1, next, came);
+    if (next.keys.empty() && only != kNone) extend_all(step, 0, all, next, came);
+    if (next.keys.size() > most_states_) keep_best(step, next, came);
+    layer_ = std::move(next);
+    came_.push_back(std::move(came));
+  }
+
+  /// Adds what the variants from `first` on, before `end`, make of each state.
+  void extend_all(const FrontierStep& step, std::int32_t first, std::int32_t end, Layer& next,
+                  std::vector<Came>& came) {
     for (std::size_t s = 0; s < layer_.keys.size(); ++s) {
-      for (std::size_t v = 0; v < step.variants.size(); ++v) {
+      if (layer_.seconds[s] == kNeverSeconds) continue;
+      for (std::int32_t v = first; v < end; ++v) {
         Key key;
-        const double seconds = layer_.seconds[s] + frontier_.extend(step, layer_.keys[s], v, key);
+        const double seconds =
+            layer_.seconds[s] +
+            frontier_.extend(step, layer_.keys[s], static_cast<std::size_t>(v), key);
         if (seconds == kNeverSeconds) continue;
         const auto [entry, added] = next.known.emplace(key, next.keys.size());
         if (added) {
@@ -88,20 +160,23 @@ class Chooser {
           continue;  // ties go to the first
         }
         next.seconds[entry->second] = seconds;
-        came[entry->second] = {static_cast<std::int32_t>(s), static_cast<std::int32_t>(v)};
+        came[entry->second] = {static_cast<std::int32_t>(s), v};
       }
     }
-    if (next.keys.size() > most_states_) keep_best(step, next, came);
-    layer_ = std::move(next);
-    came_.push_back(std::move(came));
   }
 
-  void keep_best(const FrontierStep& step, Layer& layer, std::vector<Came>& came) {
-    exact_ = false;
+  /// Returns the seconds of states, counted as if every tensor had to become a copy.
+  std::vector<double> ranks(const FrontierStep& step, const Layer& layer) {
     std::vector<double> rank(layer.keys.size());
     for (std::size_t s = 0; s < rank.size(); ++s) {
       rank[s] = layer.seconds[s] + frontier_.seconds_to_copies(step, layer.keys[s]);
     }
+    return rank;
+  }
+
+  void keep_best(const FrontierStep& step, Layer& layer, std::vector<Came>& came) {
+    exact_ = false;
+    const std::vector<double> rank = ranks(step, layer);
     std::vector<std::size_t> kept(layer.keys.size());
     std::iota(kept.begin(), kept.end(), std::size_t{0});
     std::ranges::stable_sort(kept, {}, [&](std::size_t s) { return rank[s]; });
@@ -121,8 +196,9 @@ class Chooser {
   const TeamSpace& space_;
   Frontier frontier_;
   std::size_t most_states_;
+  Turns turns_;
   bool exact_ = true;
-  Layer layer_;
+  Layer layer_, behind_second_;          // the latter: behind the second turn
   std::vector<std::vector<Came>> came_;  // by operator and state behind it
 };
 

@@ -28,9 +28,10 @@ inline constexpr std::size_t kMostTeamStates = 4000;
 /// operator needs it, so that `TeamSeconds::per_micro_batch` is least. A dynamic program over the
 /// operators: its state is how the tensors lie that operators behind the place still read, and
 /// which other forms of them are there. If there are more than `most_states`, those stay whose
-/// seconds are least, counted as if every tensor had to become a copy. Then the choice is not
-/// proven. Errors (kUsage): fewer than two members, a part that is not positive. Cost:
-/// O(operators x most_states x options of an operator).
+/// seconds are least, counted as if every tensor had to become a copy. Where operators repeat in
+/// six turns or more (`TeamProblem::alike`), the turns behind the second and before the last are as
+/// the second. In both cases the choice is not proven. Errors (kUsage): fewer than two members, a
+/// part that is not positive. Cost: O(operators x most_states x options of an operator).
 Result<TeamChoice> choose_team_body(const TeamProblem& problem,
                                     std::size_t most_states = kMostTeamStates);
 

@@ -35,7 +35,8 @@ StageContent StageContents::of(const std::vector<OpId>& ops) {
     content.key.push_back(number);
   };
   for (const OpId op : ops) {
-    content.key.push_back(number_of(op));
+    content.signatures.push_back(number_of(op));
+    content.key.push_back(content.signatures.back());
     for (const TensorId id : graph_.op(op).inputs) add(id);
     for (const TensorId id : graph_.op(op).outputs) add(id);
   }

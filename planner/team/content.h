@@ -15,6 +15,7 @@ namespace agpcs {
 /// with equal keys are the same but for names: a body of one is a body of the other.
 struct StageContent {
   std::vector<int> key;
+  std::vector<int> signatures;    ///< by operator: equal where the signatures are
   std::vector<TensorId> tensors;  ///< by number
 };
 

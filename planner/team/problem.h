@@ -39,6 +39,9 @@ struct TeamProblem {
   /// What the choice counts, in seconds, for each element of a trained parameter that the member
   /// with the largest part of it holds: memory has no other price.
   double held_element = 0;
+  /// By operator: equal numbers where operators compute the same. If there are any, and operators
+  /// repeat in turn, like layers, the choice for a few turns serves all.
+  std::vector<int> alike = {};
 };
 
 /// Rough speeds: figures of a data sheet.

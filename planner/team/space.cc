@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 namespace agpcs {
@@ -36,6 +37,7 @@ class SpaceBuilder {
   explicit SpaceBuilder(const TeamProblem& problem) : problem_(problem) {}
 
   TeamSpace run() {
+    for (std::size_t i = 0; i < problem_.ops.size(); ++i) find_splits(i);
     space_.divisions = team_divisions(problem_);
     prepare();
     space_.tensors.resize(problem_.graph.tensors.size());
@@ -49,15 +51,24 @@ class SpaceBuilder {
   }
 
  private:
+  /// Looks up the splits of an operator, once for those that are alike.
+  void find_splits(std::size_t index) {
+    const int number = problem_.alike.empty() ? static_cast<int>(index) : problem_.alike[index];
+    const auto [known, added] = known_splits_.try_emplace(number);
+    if (added) known->second = splits_of(problem_.graph, problem_.ops[index]);
+    splits_[problem_.ops[index]] = &known->second;
+  }
+  const std::vector<OpSplit>& splits(OpId op) const { return *splits_.at(op); }
+
   /// Tells the costs what they will be asked for.
   void prepare() const {
     if (!problem_.costs.prepare) return;
     std::vector<MemberOp> parts;
     for (const OpId op : problem_.ops) {
       parts.push_back({op, kNone, 0});
-      const std::vector<OpSplit> splits = splits_of(problem_.graph, op);
-      for (int s = 0; s < static_cast<int>(splits.size()); ++s) {
-        const OpSplit& split = splits[static_cast<std::size_t>(s)];
+      const std::vector<OpSplit>& own = splits(op);
+      for (int s = 0; s < static_cast<int>(own.size()); ++s) {
+        const OpSplit& split = own[static_cast<std::size_t>(s)];
         for (const int division : divisions_of(split)) {
           for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
             parts.push_back(part_of({op, s, division}, split.units, m));
@@ -86,17 +97,17 @@ class SpaceBuilder {
       touched_.insert(output);
       forms(output).made_here = true;
     }
-    const std::vector<OpSplit> splits = splits_of(problem_.graph, id);
+    const std::vector<OpSplit>& ways = splits(id);
     std::vector<TeamOption>& options = space_.options.emplace_back();
     for (const bool own : {false, true}) {
-      add_option({id, kNone, kNone, {}, own}, splits, options);
+      add_option({id, kNone, kNone, {}, own}, ways, options);
     }
-    for (int s = 0; s < static_cast<int>(splits.size()); ++s) {
-      const OpSplit& split = splits[static_cast<std::size_t>(s)];
+    for (int s = 0; s < static_cast<int>(ways.size()); ++s) {
+      const OpSplit& split = ways[static_cast<std::size_t>(s)];
       for (const int division : divisions_of(split)) {
-        add_option({id, s, division}, splits, options);
+        add_option({id, s, division}, ways, options);
         for (const Bands& bands : bands_of(op, split)) {
-          add_option({id, s, division, bands}, splits, options);
+          add_option({id, s, division, bands}, ways, options);
         }
       }
     }
@@ -105,7 +116,7 @@ class SpaceBuilder {
 
   /// Notes in how many bands axes of an extent are divided.
   void note_bands(OpId id) {
-    for (const OpSplit& split : splits_of(problem_.graph, id)) {
+    for (const OpSplit& split : splits(id)) {
       for (const auto* placements : {&split.inputs, &split.outputs}) {
         for (const Placement& placement : *placements) {
           Bands bands = placement.bands;
@@ -160,12 +171,12 @@ class SpaceBuilder {
     return fitting;
   }
 
-  void add_option(const TeamOp& op, const std::vector<OpSplit>& splits,
+  void add_option(const TeamOp& op, const std::vector<OpSplit>& ways,
                   std::vector<TeamOption>& options) {
-    const auto placements = placements_of(problem_.graph, op, splits, space_.divisions);
+    const auto placements = placements_of(problem_.graph, op, ways, space_.divisions);
     if (!placements) return;
-    TeamOption option{op.split, op.division,           op.bands, op.own_gradient, {},
-                      {},       seconds_of(op, splits)};
+    TeamOption option{op.split, op.division,         op.bands, op.own_gradient, {},
+                      {},       seconds_of(op, ways)};
     const Op& whole = problem_.graph.op(op.op);
     if (!number_forms(whole.inputs, placements->inputs, option.inputs)) return;
     if (!number_forms(whole.outputs, placements->outputs, option.outputs)) return;
@@ -191,9 +202,9 @@ class SpaceBuilder {
     return true;
   }
 
-  double seconds_of(const TeamOp& op, const std::vector<OpSplit>& splits) const {
+  double seconds_of(const TeamOp& op, const std::vector<OpSplit>& ways) const {
     const OpSplit* const split =
-        op.split == kNone ? nullptr : &splits[static_cast<std::size_t>(op.split)];
+        op.split == kNone ? nullptr : &ways[static_cast<std::size_t>(op.split)];
     double slowest = 0;
     for (std::size_t m = 0; m < problem_.parts.size(); ++m) {
       const double part = op.division == kNone
@@ -267,6 +278,8 @@ class SpaceBuilder {
   }
 
   const TeamProblem& problem_;
+  std::map<int, std::vector<OpSplit>> known_splits_;  // by number of the like
+  std::unordered_map<OpId, const std::vector<OpSplit>*> splits_;
   TeamSpace space_;
   std::set<TensorId> touched_;
   std::map<std::int64_t, std::set<Bands>> bands_;  // elements of each, by the axis's
@@ -276,8 +289,10 @@ class SpaceBuilder {
 
 std::vector<Division> team_divisions(const TeamProblem& problem) {
   std::set<std::int64_t> units;
-  for (const OpId op : problem.ops) {
-    for (const OpSplit& split : splits_of(problem.graph, op)) units.insert(split.units);
+  std::set<int> seen;
+  for (std::size_t i = 0; i < problem.ops.size(); ++i) {
+    if (!problem.alike.empty() && !seen.insert(problem.alike[i]).second) continue;
+    for (const OpSplit& split : splits_of(problem.graph, problem.ops[i])) units.insert(split.units);
   }
   std::vector<Division> divisions;
   for (const std::int64_t of : units) {

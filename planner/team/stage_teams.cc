@@ -5,6 +5,8 @@
 #include "cost_model/step/team_traffic.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/graph/op_table.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/problem/shares.h"
 #include "planner/team/choose.h"
 
@@ -30,6 +32,13 @@ std::vector<std::int64_t> in_lowest_terms(std::vector<std::int64_t> parts) {
   for (const std::int64_t part : parts) divisor = std::gcd(divisor, part);
   for (std::int64_t& part : parts) part /= divisor;
   return parts;
+}
+
+/// Returns the power of four that is nearest, in proportion.
+std::int64_t rounded(std::int64_t number) {
+  std::int64_t power = 1;
+  while (4 * power <= number) power *= 4;
+  return number > 2 * power ? 4 * power : power;
 }
 
 int kind_of(const Problem& problem, DeviceId device) {
@@ -66,6 +75,18 @@ double StageTeams::alone_seconds(const std::vector<OpId>& ops, int kind,
   double seconds = 0;
   for (const OpId op : ops) seconds += problem_.costs.seconds(kind, op, samples).sum();
   return seconds;
+}
+
+bool StageTeams::has_room_for_all(const TeamOrder& order) const {
+  const auto elements = static_cast<double>(trained_elements(problem_.graph, order.ops));
+  const auto element =
+      static_cast<double>(2 * element_bytes(DType::kFp32, problem_.training.precision) +
+                          static_cast<std::size_t>(state_bytes(problem_.training)));
+  return std::ranges::all_of(order.teams, [&](const Team& team) {
+    return std::ranges::all_of(team, [&](DeviceId id) {
+      return elements * element <= static_cast<double>(problem_.cluster.kind_of(id).memory_bytes);
+    });
+  });
 }
 
 void StageTeams::put_in_order(TeamOrder& order) const {
@@ -161,34 +182,39 @@ const StageTeams::Chosen& StageTeams::choose(const TeamOrder& order, const Stage
     looks.push_back(look);
     teams.push_back(team);
   }
-  const auto [known, added] = chosen_.try_emplace(
-      {content.key, std::move(looks), parts, samples, order.micro_batches, order.spare_memory});
+  const auto [known, added] =
+      chosen_.try_emplace({content.key, std::move(looks), parts, samples,
+                           rounded(order.micro_batches), order.spare_memory});
   if (!added) return known->second;
   TeamProblem problem = problem_of(order, samples, parts, teams);
+  problem.alike = content.signatures;
+  problem.micro_batches = rounded(order.micro_batches);
   if (order.spare_memory) {
     const double alone = alone_seconds(order.ops, kind_of(problem_, teams[0][0]), samples);
     problem.held_element = alone / static_cast<double>(trained_elements(problem_.graph, order.ops));
   }
   Result<TeamChoice> choice = choose_team_body(problem, kMostStagesStates);
   AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
-  known->second = {content, std::move(choice->body), choice->exact, choice->seconds};
+  const auto number = static_cast<int>(chosen_.size());
+  known->second = {number, content, std::move(choice->body), choice->exact, choice->seconds};
   return known->second;
 }
 
 /// The seconds of teams that have one body, by their number and samples.
 class StageTeams::Timer {
  public:
-  Timer(StageTeams& of, const TeamOrder& order, const TeamBody& body)
-      : of_(of), order_(order), body_(body) {
+  Timer(StageTeams& of, const TeamOrder& order, int number, const TeamBody& body)
+      : of_(of), order_(order), number_(number), body_(body) {
     for (const Team& team : order.teams) looks_.push_back(of.look_of(team));
   }
 
   double seconds(std::size_t team, std::int64_t samples) {
-    const auto [known, added] = known_.try_emplace({looks_[team], samples}, 0);
+    const auto [known, added] = of_.seconds_.try_emplace({number_, looks_[team], samples}, 0);
     if (added) {
-      const TeamProblem problem =
-          of_.problem_of(order_, samples, body_.parts, std::vector<Team>{order_.teams[team]});
-      known->second = team_seconds(problem, body_).per_micro_batch(order_.micro_batches);
+      const TeamSeconds seconds = team_seconds(
+          of_.problem_of(order_, samples, body_.parts, std::vector<Team>{order_.teams[team]}),
+          body_);
+      known->second = seconds.compute + seconds.exchange;
     }
     return known->second;
   }
@@ -199,9 +225,9 @@ class StageTeams::Timer {
  private:
   StageTeams& of_;
   const TeamOrder& order_;
+  int number_;
   const TeamBody& body_;
   std::vector<Look> looks_;
-  std::map<std::pair<Look, std::int64_t>, double> known_;
 };
 
 std::vector<std::int64_t> StageTeams::shares_of(Timer& timer, const TeamOrder& order,
@@ -234,13 +260,14 @@ std::vector<std::int64_t> StageTeams::shares_of(Timer& timer, const TeamOrder& o
   return shares;
 }
 
-std::optional<TeamStage> StageTeams::make(TeamOrder order) {
+std::optional<FormedStage> StageTeams::make(TeamOrder order) {
   put_in_order(order);
+  order.spare_memory = order.spare_memory || !has_room_for_all(order);
   const std::vector<Team>& teams = order.teams;
   const std::int64_t samples = largest_micro_batch(problem_, order.micro_batches);
   const auto count = static_cast<std::int64_t>(teams.size());
   if (samples < count) return std::nullopt;
-  const std::int64_t each = (samples + count - 1) / count;
+  const std::int64_t each = rounded((samples + count - 1) / count);
   std::map<Look, Team> unlike;
   for (const Team& team : teams) unlike.try_emplace(look_of(team), team);
   std::vector<std::vector<std::int64_t>> parts = {order.parts};
@@ -254,26 +281,64 @@ std::optional<TeamStage> StageTeams::make(TeamOrder order) {
     const Chosen& other = choose(order, content, each, of, unlike);
     if (chosen == nullptr || other.seconds < chosen->seconds) chosen = &other;
   }
-  TeamStage stage;
+  FormedStage stage;
   stage.body = body_of_like(problem_.graph, chosen->body, chosen->content, order.ops, content);
   stage.exact = chosen->exact;
-  Timer timer(*this, order, stage.body);
+  Timer timer(*this, order, chosen->number, stage.body);
   stage.spec.shares = shares_of(timer, order, samples);
   const bool smaller = problem_.training.batch % order.micro_batches != 0;
   double odd = -1;
   for (std::size_t t = 0; t < teams.size(); ++t) {
-    if (stage.spec.shares[t] == 0) return std::nullopt;
-    const double seconds = timer.seconds(t, stage.spec.shares[t]);
-    stage.seconds = std::max(stage.seconds, seconds);
-    if (smaller && stage.spec.shares[t] > 1 && seconds > odd) {
-      odd = seconds;
-      stage.spec.odd = teams[t][0];
+    const std::int64_t share = stage.spec.shares[t];
+    if (share == 0) return std::nullopt;
+    if (smaller && share > 1) {
+      const double seconds = timer.alike() ? static_cast<double>(share) : timer.seconds(t, share);
+      if (seconds > odd) stage.spec.odd = teams[t][0];
+      odd = std::max(odd, seconds);
     }
     stage.spec.devices.push_back(teams[t][0]);
     stage.spec.further.emplace_back(teams[t].begin() + 1, teams[t].end());
   }
   if (smaller && odd < 0) return std::nullopt;
   return stage;
+}
+
+double StageTeams::seconds(const TeamOrder& order, const FormedStage& stage) {
+  double slowest = 0;
+  for (std::size_t t = 0; t < stage.spec.devices.size(); ++t) {
+    Team team = {stage.spec.devices[t]};
+    team.insert(team.end(), stage.spec.further[t].begin(), stage.spec.further[t].end());
+    const TeamProblem problem = problem_of(order, stage.spec.shares[t], stage.body.parts,
+                                           std::vector<Team>{std::move(team)});
+    const TeamSeconds seconds = team_seconds(problem, stage.body);
+    slowest = std::max(slowest, seconds.compute + seconds.exchange);
+  }
+  return slowest;
+}
+
+std::vector<std::vector<DeviceId>> teams_within_hosts(const Cluster& cluster,
+                                                      const std::vector<DeviceId>& devices,
+                                                      std::size_t degree) {
+  const bool hosts_have_teams =
+      std::ranges::any_of(cluster.hosts, [](const Host& host) { return host.device_count > 1; });
+  std::vector<std::vector<DeviceId>> teams;
+  std::map<int, std::map<int, std::vector<DeviceId>>> left;  // by host, then kind
+  for (const DeviceId id : devices) {
+    const Device& device = cluster.devices[at(id)];
+    std::vector<DeviceId>& alike = left[hosts_have_teams ? device.host : 0][device.kind];
+    alike.push_back(id);
+    if (alike.size() == degree) teams.push_back(std::exchange(alike, {}));
+  }
+  for (const auto& [host, kinds] : left) {
+    std::vector<DeviceId> mixed;
+    for (const auto& [kind, rest] : kinds) {
+      for (const DeviceId id : rest) {
+        mixed.push_back(id);
+        if (mixed.size() == degree) teams.push_back(std::exchange(mixed, {}));
+      }
+    }
+  }
+  return teams;
 }
 
 }  // namespace agpcs

@@ -26,21 +26,22 @@ struct TeamOrder {
   std::vector<std::int64_t> parts = {};  ///< of members, each positive; empty: they are chosen
   /// Of the samples, parallel to `teams`; empty: shares are proportional to the teams' speeds.
   std::vector<double> weights = {};
-  /// Parameters are in parts wherever that costs less than computing the stage alone does.
+  /// Parameters are in parts wherever that costs less than computing the stage alone does. So they
+  /// are, too, where what goes with all of them does not fit on a member.
   bool spare_memory = false;
 };
 
 /// A stage with teams, but for the number of its body.
-struct TeamStage {
+struct FormedStage {
   StageSpec spec;
   TeamBody body;
-  double seconds = 0;  ///< of a micro-batch, on the slowest team
-  bool exact = true;   ///< `TeamChoice::exact`
+  bool exact = true;  ///< `TeamChoice::exact`
 };
 
 /// Makes stages with teams, and remembers the bodies that it has chosen: for operators that are the
-/// same but for their names, members of the same kinds on links that are alike, and the same
-/// samples. Not for concurrent use. Refers to `problem`.
+/// same but for their names, members of the same kinds on links that are alike, and about the same
+/// samples: those of a choice are a power of four, as is the number of micro-batches. Not for
+/// concurrent use. Refers to `problem`.
 class StageTeams {
  public:
   explicit StageTeams(const Problem& problem)
@@ -55,7 +56,10 @@ class StageTeams {
   /// the slowest gets faster. Returns nothing if a team would have no sample, or if no team had one
   /// to spare for smaller micro-batches. Cost: that of a choice or two if there is none yet
   /// (docs/design/teams.md#the-choice).
-  std::optional<TeamStage> make(TeamOrder order);
+  std::optional<FormedStage> make(TeamOrder order);
+  /// Returns the seconds of a micro-batch on the slowest team of a stage, but for the gradients of
+  /// parameters. Cost: O(operators), by the number of unlike teams.
+  double seconds(const TeamOrder& order, const FormedStage& stage);
 
  private:
   using Team = std::vector<DeviceId>;
@@ -67,6 +71,7 @@ class StageTeams {
     friend auto operator<=>(const Look&, const Look&) = default;
   };
   struct Chosen {
+    int number = 0;
     StageContent content;  ///< of the stage for which it was chosen
     TeamBody body;
     bool exact = true;
@@ -74,6 +79,8 @@ class StageTeams {
   };
   using Key = std::tuple<std::vector<int>, std::vector<Look>, std::vector<std::int64_t>,
                          std::int64_t, std::int64_t, bool>;
+  /// A body by its number, a team, and samples.
+  using TimeKey = std::tuple<int, Look, std::int64_t>;
 
   Look look_of(const Team& team) const;
   /// Returns the seconds that a kind takes for the operators alone.
@@ -86,6 +93,7 @@ class StageTeams {
   class Timer;
   static std::vector<std::int64_t> shares_of(Timer& timer, const TeamOrder& order,
                                              std::int64_t samples);
+  bool has_room_for_all(const TeamOrder& order) const;
   /// Puts members and teams in their order, and weights with them.
   void put_in_order(TeamOrder& order) const;
 
@@ -93,6 +101,14 @@ class StageTeams {
   StageContents contents_;
   MemberCosts costs_;
   std::map<Key, Chosen> chosen_;
+  std::map<TimeKey, double> seconds_;  // of a micro-batch, but for gradients of parameters
 };
+
+/// Returns teams of `degree` devices each: of one kind on a host first, then of those left on a
+/// host; where no host of the cluster has two devices, of any hosts. Devices that make no whole
+/// team are left out. Needs: `devices` are ascending.
+std::vector<std::vector<DeviceId>> teams_within_hosts(const Cluster& cluster,
+                                                      const std::vector<DeviceId>& devices,
+                                                      std::size_t degree);
 
 }  // namespace agpcs

@@ -75,7 +75,7 @@ std::vector<std::string> all_reduce_words() {
 }
 
 std::vector<std::string> dimension_words() {
-  return {"state", "gradients", "parameters", "schedules", "zero-bubble", "segments"};
+  return {"state", "gradients", "parameters", "schedules", "zero-bubble", "segments", "teams"};
 }
 
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }

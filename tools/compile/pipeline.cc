@@ -153,7 +153,11 @@ Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& p
 }  // namespace
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
-  PlanProgress progress(stages.progress());
+  const auto with = [&](std::string_view dimension) {
+    return std::find(options.without.begin(), options.without.end(), dimension) ==
+           options.without.end();
+  };
+  PlanProgress progress(stages.progress(), with("teams"));
   std::unique_ptr<Refiner> refiner;
   std::vector<std::string> outputs;
   PipelineInput input;
@@ -178,10 +182,6 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.model = options.model;
   input.problem_options = options.problem;
   input.problem_options.cut_modules = options.cut_at == "operators";
-  const auto with = [&](std::string_view dimension) {
-    return std::find(options.without.begin(), options.without.end(), dimension) ==
-           options.without.end();
-  };
   input.problem_options.most_divided = !with("state")        ? StateLevel::kWhole
                                        : !with("gradients")  ? StateLevel::kOptimizer
                                        : !with("parameters") ? StateLevel::kGradients
@@ -189,6 +189,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options.choose_in_flight = with("schedules");
   input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");
+  input.problem_options.choose_teams = with("teams");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
     return plan_options(options, problem, progress, refiner);

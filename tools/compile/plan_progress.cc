@@ -27,7 +27,8 @@ double PlanProgress::elapsed() const {
 
 std::string PlanProgress::gap(double seconds) const {
   if (!bound_) return {};
-  return fmt::format(", within {} of any plan", gap_text(seconds / *bound_ - 1));
+  return fmt::format(", within {} of any plan{}", gap_text(seconds / *bound_ - 1),
+                     teams_ ? " without teams" : "");
 }
 
 void PlanProgress::overwrite(std::string_view what) {
@@ -65,7 +66,8 @@ void PlanProgress::bounded(const LowerBound& bound) {
   if (progress_.on_terminal()) {
     overwrite(doing_);
   } else {
-    progress_.step(fmt::format("bound: no plan takes less than {}{}", figure(*bound_, "s"),
+    progress_.step(fmt::format("bound: no plan {}takes less than {}{}",
+                               teams_ ? "without teams " : "", figure(*bound_, "s"),
                                best_ ? "; the first one is" + gap(*best_).substr(1) : ""));
   }
 }

@@ -20,7 +20,9 @@ namespace agpcs {
 /// the seconds since this was made.
 class PlanProgress {
  public:
-  explicit PlanProgress(Progress& progress) : progress_(progress), began_(Clock::now()) {}
+  /// `teams`: plans may have teams, of which the bound says nothing.
+  PlanProgress(Progress& progress, bool teams)
+      : progress_(progress), teams_(teams), began_(Clock::now()) {}
 
   /// What is done next: ("metis", 2, 6) is the second of six.
   void begins(std::string_view what, int number, int of);
@@ -42,6 +44,7 @@ class PlanProgress {
   void overwrite(std::string_view what);
 
   Progress& progress_;
+  bool teams_;
   Clock::time_point began_;
   std::optional<double> bound_, best_, told_;  // seconds
   std::string doing_ = "plan";                 // what the overwritten line says

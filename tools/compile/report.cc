@@ -92,14 +92,21 @@ double gap_of(const Compiled& compiled, const Limit& limit) {
   return compiled.planned.best.estimate.step_seconds / limit.seconds - 1;
 }
 
+/// Returns whether the plan could have teams, of which the bound says nothing.
+bool may_have_teams(const Compiled& compiled) {
+  return compiled.problem->options.choose_teams || !compiled.planned.best.plan.bodies.empty();
+}
+
 /// Returns two lines about the lower bound; none if there is no bound.
 std::string bound_lines(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};
   const auto& [one_stage, any] = *compiled.planned.bound;
-  std::string least =
-      fmt::format("no plan takes less than {} ({})", figure(any.seconds, "s"), any.reason);
+  std::string least = fmt::format("no plan {}takes less than {} ({})",
+                                  may_have_teams(compiled) ? "without teams " : "",
+                                  figure(any.seconds, "s"), any.reason);
   if (std::isfinite(one_stage.seconds)) {
-    least += fmt::format(", none without a pipeline less than {} ({})",
+    least += fmt::format(", none without a pipeline{} less than {} ({})",
+                         may_have_teams(compiled) ? " or teams" : "",
                          figure(one_stage.seconds, "s"), one_stage.reason);
   }
   return fmt::format("{0:16}{1}\n{0:16}{2}\n", "", describe_bound(compiled), least);
@@ -466,15 +473,22 @@ std::string gap_text(double gap) {
 std::string describe_bound(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};
   const auto& [one_stage, any] = *compiled.planned.bound;
-  const std::string of_any = gap_text(gap_of(compiled, any));
+  const double gap_of_any = gap_of(compiled, any);
+  const std::string any_plan = may_have_teams(compiled) ? "any plan without teams" : "any plan";
+  const std::string teams = may_have_teams(compiled) ? " or teams" : "";
+  const std::string of_any = gap_of_any < 0
+                                 ? fmt::format("{} less than {}", gap_text(-gap_of_any), any_plan)
+                                 : fmt::format("within {} of {}", gap_text(gap_of_any), any_plan);
   if (std::isinf(one_stage.seconds)) {
-    return "within " + of_any + " of any plan; none without a pipeline fits in memory";
+    return fmt::format("{}; none without a pipeline{} fits in memory", of_any, teams);
   }
   const double gap = gap_of(compiled, one_stage);
-  return gap < 0 ? fmt::format("{} less than any plan without a pipeline, within {} of any plan",
-                               gap_text(-gap), of_any)
-                 : fmt::format("within {} of the best without a pipeline, {} of any plan",
-                               gap_text(gap), of_any);
+  if (gap < 0) {
+    return fmt::format("{} less than any plan without a pipeline{}, {}", gap_text(-gap), teams,
+                       of_any);
+  }
+  return fmt::format("within {} of the best without a pipeline{}, {} of {}", gap_text(gap), teams,
+                     gap_text(gap_of_any), any_plan);
 }
 
 Json bound_json(const Compiled& compiled) {
@@ -488,6 +502,7 @@ Json bound_json(const Compiled& compiled) {
   };
   add("lower_bound", "gap", bound ? &bound->any : nullptr);
   add("one_stage_bound", "one_stage_gap", bound ? &bound->one_stage : nullptr);
+  json["bound_of_plans_without_teams"] = bound && may_have_teams(compiled);
   return json;
 }
 

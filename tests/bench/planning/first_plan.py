@@ -35,7 +35,7 @@ def lines_of(words):
     return lines if process.returncode == 0 else None
 
 
-PLAN = r"(?P<what>first plan|bound|plan): (?:step (?P<step>[^,]+))?.*?(?:within (?P<gap>.*?) of any plan)?(?:, after.*)?"
+PLAN = r"(?P<what>first plan|bound|plan): (?:step (?P<step>[^,]+))?.*?(?:within (?P<gap>.*?) of any plan(?: without teams)?)?(?:, after.*)?"
 
 
 def figures(lines):

@@ -14,9 +14,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +26,7 @@
 namespace agpcs {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }  // of the processor
 
 std::vector<OpId> middle_stage(const Problem& problem, int stages) {
   std::vector<OpId> ops;
@@ -52,15 +50,16 @@ void print_row(const Problem& problem, StageTeams& teams, int stages, int member
     alone += problem.costs.seconds(problem.cluster.devices[0].kind, op, samples).sum();
   }
   const double begin = now();
-  const std::optional<TeamStage> made = teams.make(order);
+  const std::optional<FormedStage> made = teams.make(order);
   const double first = now() - begin;
   AGPCS_CHECK(made.has_value(), "no team of {}", members);
+  const double seconds = teams.seconds(order, *made);
   order.micro_batches *= 2;
   const double again = now();
   if (micro_batches * 2 <= problem.training.batch) AGPCS_CHECK(teams.make(order), "none");
   fmt::print("| {} | {} | {} | {} | {:.4g} | {:.4g} | {:.2f} | {:.3f} | {:.3f} | {} |\n", stages,
-             order.ops.size(), members, spare_memory ? "yes" : "no", alone, made->seconds,
-             alone / made->seconds, first, now() - again, made->exact ? "yes" : "no");
+             order.ops.size(), members, spare_memory ? "yes" : "no", alone, seconds,
+             alone / seconds, first, now() - again, made->exact ? "yes" : "no");
   std::fflush(stdout);
 }
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Llama-3 8B as a user plans it: exported from transformers without values, and planned by agpcs-compile.
 
-    PYTHONPATH=build/release/python llama_space.py [--tokens 2048]... [--cluster NAME]... [--bin build/release/bin]
+    PYTHONPATH=build/release/python llama_space.py [--tokens 2048]... [--cluster NAME]... [--batch-tokens N]... \\
+        [--dimension NAME]... [--bin build/release/bin]
 
-Prints a row for each length of sequences and cluster: the step with the whole space of plans, how far it is from the bound,
-the processor time of the command, and the step without each dimension of the space and without all of them
-(`--without`), divided by that with it. Training is in fp16 with AdamW, on batches of as many tokens.
+Prints a row for each length of sequences, batch and cluster: the step with the whole space of plans, how far it is from the
+bound, the processor time of the command, and for each dimension of the space (`--without`) the step without it, divided by
+that with it, and the processor time then; last without all of them. Training is in fp16 with AdamW.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import transformers
 import agpcs.torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-DIMENSIONS = ("state", "gradients", "parameters", "schedules", "segments")
+DIMENSIONS = ("state", "gradients", "parameters", "schedules", "segments", "teams")
 BATCH_TOKENS = 1 << 19
 CLUSTERS = {
     "v100x4-rtx3090x4": None,  # of the samples
@@ -84,19 +85,20 @@ def describe(plan):
     words = [f"{len(stages)} stages" if len(stages) > 1 else "1 stage", f"{len(plan['devices'])} devices",
              f"{plan['micro_batches']} micro-batches"]
     words += [f"{recompute} recompute"] * (recompute > 0) + [f"divides {', '.join(divided)}"] * bool(divided)
+    words += ["teams"] * (plan["seeder"] == "teams")
     return ", ".join(words)
 
 
-def row(command, model, tokens, name, cluster):
-    batch = BATCH_TOKENS // tokens
+def row(command, model, tokens, batch, name, cluster, dimensions):
     whole, seconds = compile_plan(command, model, cluster, batch, ())
-    cells = [str(tokens), name]
+    cells = [str(tokens), str(batch), name]
     cells += [f"{whole['step_seconds']:.4g}", f"{whole['gap']:.1%}", describe(whole)] if whole else ["does not fit", "", ""]
     cells.append(f"{seconds:.1f}")
-    for without in [(dimension,) for dimension in DIMENSIONS] + [DIMENSIONS]:
-        less, _ = compile_plan(command, model, cluster, batch, without)
+    apart = [(dimension,) for dimension in dimensions]
+    for without in apart + [dimensions] * (len(dimensions) > 1):
+        less, seconds = compile_plan(command, model, cluster, batch, without)
         cells.append("does not fit" if less is None else "" if whole is None
-                     else f"{less['step_seconds'] / whole['step_seconds']:.3f}")
+                     else f"{less['step_seconds'] / whole['step_seconds']:.3f} ({seconds:.1f} s)")
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -104,18 +106,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=int, action="append")
     parser.add_argument("--cluster", choices=CLUSTERS, action="append")
+    parser.add_argument("--batch-tokens", type=int, action="append")
+    parser.add_argument("--dimension", choices=DIMENSIONS, action="append")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     options = parser.parse_args()
-    heads = ["tokens", "cluster", "step s", "above the bound", "plan", "processor s",
-             *(f"without {dimension}" for dimension in DIMENSIONS), "without all"]
+    dimensions = tuple(options.dimension or DIMENSIONS)
+    heads = ["tokens", "batch", "cluster", "step s", "above the bound", "plan", "processor s",
+             *(f"without {dimension}" for dimension in dimensions), *["without all"] * (len(dimensions) > 1)]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         model, cluster = pathlib.Path(folder, "llama3-8b.onnx"), pathlib.Path(folder, "cluster.yaml")
         for tokens in options.tokens or (2048, 8192):
             export(tokens, model)
-            for name in options.cluster or CLUSTERS:
-                write_cluster(name, cluster)
-                row(options.bin / "agpcs-compile", model, tokens, name, cluster)
+            for batch_tokens in options.batch_tokens or (BATCH_TOKENS,):
+                for name in options.cluster or CLUSTERS:
+                    write_cluster(name, cluster)
+                    row(options.bin / "agpcs-compile", model, tokens, batch_tokens // tokens, name, cluster, dimensions)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/seed/layout.h"
+#include "planner/seed/layout/layout.h"
 
 #include "planner/evaluate/evaluate.h"
 #include "planner/plan_problem.h"

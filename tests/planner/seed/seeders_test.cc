@@ -109,7 +109,7 @@ TEST(Seeders, AnUnknownNameIsAUsageError) {
   EXPECT_EQ(status.message(),
             "unknown seeder 'mettis'\n"
             "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, even, degree, "
-            "equal");
+            "teams, equal");
 }
 
 TEST(Seeders, EqualRunsOnlyWhereItIsAskedFor) {

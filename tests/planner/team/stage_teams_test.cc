@@ -50,7 +50,7 @@ TeamOrder order_of(const Problem& problem, Teams teams, std::int64_t micro_batch
 }
 
 /// The strategy of one stage, which verifies.
-Strategy strategy_of(const Problem& problem, const TeamStage& stage, std::int64_t micro_batches) {
+Strategy strategy_of(const Problem& problem, const FormedStage& stage, std::int64_t micro_batches) {
   Strategy strategy;
   strategy.stage_of.assign(problem.graph.ops.size(), 0);
   strategy.stages = {stage.spec};
@@ -66,7 +66,7 @@ Strategy strategy_of(const Problem& problem, const TeamStage& stage, std::int64_
 TEST(StageTeams, MakeAStageThatVerifiesAndLowers) {
   const auto problem = gpt_problem();
   StageTeams teams(*problem);
-  const std::optional<TeamStage> made = teams.make(order_of(*problem, {{4, 5}, {1, 0}}));
+  const std::optional<FormedStage> made = teams.make(order_of(*problem, {{4, 5}, {1, 0}}));
   ASSERT_TRUE(made);
   EXPECT_THAT(made->spec.devices, ElementsAre(0, 4));
   EXPECT_THAT(made->spec.further, ElementsAre(ElementsAre(1), ElementsAre(5)));
@@ -82,21 +82,21 @@ TEST(StageTeams, MakeAStageThatVerifiesAndLowers) {
 TEST(StageTeams, UnlikeMembersHavePartsByTheirSpeedTheFastestFirst) {
   const auto problem = gpt_problem();
   StageTeams teams(*problem);
-  const std::optional<TeamStage> made = teams.make(order_of(*problem, {{2, 0}, {1, 3}}));
+  const std::optional<FormedStage> made = teams.make(order_of(*problem, {{2, 0}, {1, 3}}));
   ASSERT_TRUE(made);
   EXPECT_THAT(made->spec.devices, ElementsAre(0, 1));
   EXPECT_THAT(made->spec.further, ElementsAre(ElementsAre(2), ElementsAre(3)));
   ASSERT_EQ(made->body.parts.size(), 2u);
-  double fast = 0, slow = 0;
+  double fast = 0, slow = 0;  // six samples are chosen for as four
   for (OpId op = 0; op < static_cast<OpId>(problem->graph.ops.size()); ++op) {
-    fast += problem->costs.seconds(0, op, 6).sum();
-    slow += problem->costs.seconds(1, op, 6).sum();
+    fast += problem->costs.seconds(0, op, 4).sum();
+    slow += problem->costs.seconds(1, op, 4).sum();
   }
   EXPECT_NEAR(static_cast<double>(made->body.parts[0]) / static_cast<double>(made->body.parts[1]),
               slow / fast, 0.05);
   TeamOrder even = order_of(*problem, {{0, 2}, {1, 3}});
   even.parts = {1, 1};
-  EXPECT_LT(made->seconds, teams.make(even)->seconds);
+  EXPECT_LT(teams.seconds(even, *made), teams.seconds(even, *teams.make(even)));
   strategy_of(*problem, *made, 2);
 }
 
@@ -106,7 +106,7 @@ TEST(StageTeams, GivenPartsAreThoseOfTheMembersAsTheyCome) {
   TeamOrder order = order_of(*problem, {{2, 0}, {3, 1}});
   order.parts = {1, 7};
   order.weights = {1, 2};
-  const std::optional<TeamStage> made = teams.make(order);
+  const std::optional<FormedStage> made = teams.make(order);
   ASSERT_TRUE(made);
   EXPECT_THAT(made->spec.devices, ElementsAre(2, 3));
   EXPECT_THAT(made->spec.further, ElementsAre(ElementsAre(0), ElementsAre(1)));
@@ -118,7 +118,7 @@ TEST(StageTeams, GivenPartsAreThoseOfTheMembersAsTheyCome) {
 TEST(StageTeams, FasterTeamsTakeMoreSamplesAsLongAsTheSlowestGetsFaster) {
   const auto problem = gpt_problem(48);
   StageTeams teams(*problem);
-  const std::optional<TeamStage> made = teams.make(order_of(*problem, {{0, 1}, {2, 3}}, 2));
+  const std::optional<FormedStage> made = teams.make(order_of(*problem, {{0, 1}, {2, 3}}, 2));
   ASSERT_TRUE(made);
   ASSERT_EQ(made->spec.shares.size(), 2u);
   EXPECT_EQ(made->spec.shares[0] + made->spec.shares[1], 24);
@@ -127,7 +127,7 @@ TEST(StageTeams, FasterTeamsTakeMoreSamplesAsLongAsTheSlowestGetsFaster) {
     TeamOrder other = order_of(*problem, {{0, 1}, {2, 3}}, 2);
     other.weights = {static_cast<double>(made->spec.shares[0] + moved),
                      static_cast<double>(made->spec.shares[1] - moved)};
-    EXPECT_GE(teams.make(other)->seconds, made->seconds);
+    EXPECT_GE(teams.seconds(other, *teams.make(other)), teams.seconds(other, *made));
   }
 }
 
@@ -142,12 +142,11 @@ TEST(StageTeams, EqualLayersHaveOneBodyThatIsChosenOnce) {
     return order;
   };
   StageTeams known(*problem), fresh(*problem);
-  const std::optional<TeamStage> first = known.make(layer(0)), again = known.make(layer(1));
-  const std::optional<TeamStage> own = fresh.make(layer(1));
+  const std::optional<FormedStage> first = known.make(layer(0)), again = known.make(layer(1));
+  const std::optional<FormedStage> own = fresh.make(layer(1));
   ASSERT_TRUE(first && again && own);
   EXPECT_NE(first->body, again->body);
   EXPECT_EQ(again->body, own->body);
-  EXPECT_EQ(again->seconds, own->seconds);
   EXPECT_TRUE(verify_team_body(problem->graph, again->body).ok());
 }
 
@@ -168,12 +167,12 @@ TEST(StageTeams, SpareMemoryWhereThatIsAskedFor) {
   const auto problem = gpt_problem(512);  // activations are larger than weights
   StageTeams teams(*problem);
   TeamOrder order = order_of(*problem, {{0, 1}}, 1);
-  const std::optional<TeamStage> fast = teams.make(order);
+  const std::optional<FormedStage> fast = teams.make(order);
   order.spare_memory = true;
-  const std::optional<TeamStage> sparing = teams.make(order);
+  const std::optional<FormedStage> sparing = teams.make(order);
   ASSERT_TRUE(fast && sparing);
   EXPECT_LT(held(*problem, sparing->body), held(*problem, fast->body));
-  EXPECT_GE(sparing->seconds, fast->seconds);
+  EXPECT_GE(teams.seconds(order, *sparing), teams.seconds(order, *fast));
 }
 
 TEST(StageTeams, ATeamWithoutASampleIsNone) {

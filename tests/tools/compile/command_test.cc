@@ -97,13 +97,14 @@ TEST_F(CompileCommand, TellsInAPipeOfTheFirstPlanTheBoundAndBetterPlans) {
   EXPECT_EQ(without_figures(process.errors()),
             "cluster\nimport\nloss\nbackward\nblocks\n"
             "first plan: step S, by data_parallel, after T\n"
-            "bound: no plan takes less than S; the first one is within G of any plan\n"
-            "seed\nplan 1/8: data_parallel\n"
-            "better plan: step S, within G of any plan, by data_parallel, after T\n"
-            "plan 2/8: metis\nplan 3/8: linear\nplan 4/8: even\nplan 5/8: degree\n"
-            "plan 6/8: baseline data_parallel\nplan 7/8: baseline degree\n"
-            "refine\nplan 8/8: dqn\ngroup\nflows\nlower\n"
-            "plan: step S, within G of any plan, after T\n");
+            "bound: no plan without teams takes less than S; the first one is within G of any plan "
+            "without teams\n"
+            "seed\nplan 1/9: data_parallel\n"
+            "better plan: step S, within G of any plan without teams, by data_parallel, after T\n"
+            "plan 2/9: metis\nplan 3/9: linear\nplan 4/9: even\nplan 5/9: degree\n"
+            "plan 6/9: teams\nplan 7/9: baseline data_parallel\nplan 8/9: baseline degree\n"
+            "refine\nplan 9/9: dqn\ngroup\nflows\nlower\n"
+            "plan: step S, within G of any plan without teams, after T\n");
   EXPECT_EQ(process.output().substr(0, 2), "{\n");
 }
 

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/seed/layout/layout.h"
+
+#include "cost_model/network/link_model.h"
+#include "ir/base/all_values.h"
+#include "ir/base/at.h"
+#include "ir/strategy/plan_graph.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/seed/candidates.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/team/stage_teams.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+StageSpec weighted_stage(const Layout::Stage& stage, std::int64_t samples) {
+  StageSpec spec;
+  spec.devices = stage.devices;
+  spec.shares = largest_remainder(samples, stage.weights);
+  return spec;
+}
+
+/// Shares teams out by the speeds of their members, for cuts.
+StageSpec rough_teams(const Problem& problem, const Layout::Stage& stage, std::int64_t samples) {
+  std::vector<double> speeds;
+  for (const std::vector<DeviceId>& team : stage.teams) {
+    speeds.push_back(0);
+    for (const DeviceId id : team) {
+      speeds.back() += problem.costs.speed(problem.cluster.devices[at(id)].kind, samples);
+    }
+  }
+  StageSpec spec{stage.devices, largest_remainder(samples, speeds)};
+  for (std::int64_t& share : spec.shares) share = std::max<std::int64_t>(1, share);
+  return spec;
+}
+
+bool has_empty_share(const StageSpec& spec) {
+  return std::find(spec.shares.begin(), spec.shares.end(), 0) != spec.shares.end();
+}
+
+/// Gives each device of the layout's stage a sample. A balance leaves out devices that would slow
+/// the stage down, but the user asked for them. The samples come from the device with the most.
+void give_each_a_sample(StageSpec& spec, const Layout::Stage& stage) {
+  for (const DeviceId device : stage.devices) {
+    const auto place = std::lower_bound(spec.devices.begin(), spec.devices.end(), device);
+    if (place != spec.devices.end() && *place == device) continue;
+    --*std::max_element(spec.shares.begin(), spec.shares.end());
+    spec.shares.insert(spec.shares.begin() + (place - spec.devices.begin()), 1);
+    spec.devices.insert(place, device);
+  }
+}
+
+/// Finds the cuts of one layout for one number of micro-batches.
+class CutFinder {
+ public:
+  CutFinder(const Problem& problem, const Layout& layout, std::int64_t samples)
+      : problem_(problem), layout_(layout), samples_(samples) {
+    StageTimer whole(problem, all_ops(problem));
+    for (const Layout::Stage& stage : layout.stages) {
+      add_prefix_sums(stage, !stage.weights.empty() ? weighted_stage(stage, samples)
+                             : stage.teams.empty()
+                                 ? balanced_stage(problem, whole, stage.devices, samples)
+                                 : rough_teams(problem, stage, samples));
+    }
+    for (int s = 1; s < static_cast<int>(layout.stages.size()); ++s) add_cuts(s);
+  }
+
+  /// Returns the stage of each block. Needs: at least as many blocks as stages.
+  std::vector<int> stage_of_block() const {
+    const int blocks = problem_.blocks.size();
+    const int stages = static_cast<int>(layout_.stages.size());
+    std::vector<std::vector<Choice>> best(at(stages), std::vector<Choice>(at(blocks) + 1));
+    for (int s = 0; s < stages; ++s) {
+      for (int end = s + 1; end <= blocks - (stages - 1 - s); ++end) {
+        best[at(s)][at(end)] = choose(best, s, end);
+      }
+    }
+    std::vector<int> stage_of(at(blocks));
+    int end = blocks;
+    for (int s = stages - 1; s >= 0; --s) {
+      const int begin = best[at(s)][at(end)].begin;
+      std::fill(stage_of.begin() + begin, stage_of.begin() + end, s);
+      end = begin;
+    }
+    return stage_of;
+  }
+
+ private:
+  struct Choice {
+    double seconds = std::numeric_limits<double>::infinity();  // slowest stage or cut so far
+    int begin = 0;                                             // first block of the last stage
+  };
+
+  Choice choose(const std::vector<std::vector<Choice>>& best, int stage, int end) const {
+    if (stage == 0) return {stage_seconds(0, 0, end), 0};
+    Choice choice;
+    for (int begin = stage; begin < end; ++begin) {
+      const double seconds =
+          std::max({best[at(stage - 1)][at(begin)].seconds, stage_seconds(stage, begin, end),
+                    cuts_[at(stage - 1)][at(begin)]});
+      if (seconds < choice.seconds) choice = {seconds, begin};
+    }
+    return choice;
+  }
+
+  /// A team takes as long as if its members had operators to divide without end, and no links.
+  void add_prefix_sums(const Layout::Stage& stage, const StageSpec& spec) {
+    std::vector<std::vector<double>> sums;  // by replica of the stage
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const bool teams = !stage.teams.empty();
+      const std::vector<DeviceId> members = teams ? stage.teams[i] : std::vector{spec.devices[i]};
+      std::vector<double> sum = {0};
+      for (const Block& block : problem_.blocks.blocks) {
+        double speed = 0;  // blocks/s
+        for (const DeviceId id : members) {
+          const double seconds = seconds_of(block, id, spec.shares[i]);
+          if (seconds > 0) speed += 1 / seconds;
+        }
+        sum.push_back(sum.back() + (speed > 0 ? 1 / speed : 0));
+      }
+      sums.push_back(std::move(sum));
+    }
+    sums_.push_back(std::move(sums));
+  }
+
+  double seconds_of(const Block& block, DeviceId device, std::int64_t samples) const {
+    const int kind = problem_.cluster.devices[at(device)].kind;
+    double seconds = 0;
+    for (const OpId op : block.ops) seconds += problem_.costs.seconds(kind, op, samples).sum();
+    return seconds;
+  }
+
+  double stage_seconds(int stage, int begin, int end) const {
+    double slowest = 0;
+    for (const std::vector<double>& sum : sums_[at(stage)]) {
+      slowest = std::max(slowest, sum[at(end)] - sum[at(begin)]);
+    }
+    return slowest;
+  }
+
+  /// Adds the seconds of one micro-batch's tensors into `stage`, by its first block. Replicas send
+  /// side by side.
+  void add_cuts(int stage) {
+    const auto& from = layout_.stages[at(stage - 1)].devices;
+    const auto& to = layout_.stages[at(stage)].devices;
+    const double lanes = static_cast<double>(std::min(from.size(), to.size()));
+    const double scale =
+        static_cast<double>(samples_) / static_cast<double>(problem_.blocks.samples) / lanes;
+    std::vector<double> seconds;
+    for (const double bytes : problem_.blocks.cut_bytes) {
+      seconds.push_back(
+          lone_seconds(problem_.cluster, transfer(problem_.cluster, from.back(), to.front(),
+                                                  static_cast<std::int64_t>(bytes * scale))));
+    }
+    cuts_.push_back(std::move(seconds));
+  }
+
+  const Problem& problem_;
+  const Layout& layout_;
+  std::int64_t samples_;
+  std::vector<std::vector<std::vector<double>>> sums_;  // by stage, device, blocks before
+  std::vector<std::vector<double>> cuts_;               // by stage less one, first block
+};
+
+}  // namespace
+
+struct LayoutStrategies::Tools {
+  explicit Tools(const Problem& of) : problem(of), evaluator(of), model(of), teams(of) {}
+  const Problem& problem;
+  Evaluator evaluator;
+  RoughModel model;
+  StageTeams teams;
+};
+
+namespace {
+
+/// Makes the strategies of one layout.
+class LayoutMaker {
+ public:
+  using Tools = LayoutStrategies::Tools;
+  LayoutMaker(const Layout& layout, Tools& tools) : layout_(layout), tools_(tools) {}
+
+  Result<std::vector<Strategy>> all() const {
+    const int stages = static_cast<int>(layout_.stages.size());
+    const Problem& problem = tools_.problem;
+    if (problem.blocks.size() < stages) return std::vector<Strategy>();
+    const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
+    return pipeline ? for_all(micro_batch_counts(problem, stages))
+                    : for_fewest(micro_batch_numbers(problem.training.batch));
+  }
+
+  Result<std::optional<Strategy>> one(std::int64_t micro_batches) const {
+    if (tools_.problem.blocks.size() < static_cast<int>(layout_.stages.size())) {
+      return std::optional<Strategy>();
+    }
+    AGPCS_TRY(std::optional<Strategy> strategy, with(micro_batches, false));
+    if (strategy && tools_.evaluator.lacking(*strategy) > 0) {
+      AGPCS_TRY(strategy, helped(*strategy));
+    }
+    return strategy;
+  }
+
+ private:
+  Result<std::vector<Strategy>> for_all(const std::vector<std::int64_t>& counts) const {
+    std::vector<Strategy> strategies;
+    for (const std::int64_t count : counts) {
+      AGPCS_TRY(std::optional<Strategy> strategy, with(count, false));
+      if (!strategy) continue;
+      if (tools_.evaluator.lacking(*strategy) > 0) {
+        AGPCS_TRY(Strategy fitting, helped(*strategy));
+        strategies.push_back(std::move(fitting));
+      }
+      strategies.push_back(*std::move(strategy));
+    }
+    return strategies;
+  }
+
+  /// Without a pipeline, more micro-batches than memory asks for only add launches. Returns the
+  /// strategies that fit with the fewest, with help and without, or else one that nearly does.
+  Result<std::vector<Strategy>> for_fewest(const std::vector<std::int64_t>& counts) const {
+    std::vector<Strategy> strategies;
+    std::optional<Strategy> nearest;
+    for (const std::int64_t count : counts) {
+      AGPCS_TRY(std::optional<Strategy> strategy, with(count, false));
+      if (!strategy) continue;
+      if (tools_.evaluator.lacking(*strategy) <= 0) {
+        strategies.push_back(*std::move(strategy));
+        break;
+      }
+      if (!strategies.empty()) continue;
+      AGPCS_TRY(nearest, helped(*strategy));
+      if (tools_.evaluator.lacking(*nearest) <= 0) strategies.push_back(*nearest);
+    }
+    if (strategies.empty() && nearest) strategies.push_back(*std::move(nearest));
+    return strategies;
+  }
+
+  /// Returns nothing if a stage has more replicas than a micro-batch has samples, or more
+  /// micro-batches in flight than there are. `spare_memory`: as in TeamOrder. Errors: a stage with
+  /// teams shares a parameter with another one.
+  Result<std::optional<Strategy>> with(std::int64_t micro_batches, bool spare_memory) const {
+    const Problem& problem = tools_.problem;
+    const std::int64_t samples = largest_micro_batch(problem, micro_batches);
+    const std::int64_t smallest = problem.training.batch / micro_batches;
+    std::optional<Strategy> none;
+    for (const Layout::Stage& stage : layout_.stages) {
+      if (smallest < static_cast<std::int64_t>(stage.devices.size())) return none;
+      if (stage.in_flight.value_or(1) > micro_batches) return none;
+    }
+    Partition partition;
+    partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
+    for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
+    std::optional<Strategy> strategy =
+        std::move(pipelines(tools_.model, partition, {micro_batches}).front().strategy);
+    if (!give_shares(*strategy, samples)) return none;
+    AGPCS_TRY(const bool formed, form_teams(*strategy, spare_memory));
+    return formed ? strategy : none;
+  }
+
+  /// Returns the strategy as it fits, or nearly does: with bodies that spare memory where there are
+  /// teams, and then as `helped_stages`.
+  Result<Strategy> helped(Strategy strategy) const {
+    if (!strategy.bodies.empty()) {
+      AGPCS_TRY(std::optional<Strategy> sparing, with(strategy.micro_batches, true));
+      if (sparing) strategy = *std::move(sparing);
+      if (tools_.evaluator.lacking(strategy) <= 0) return strategy;
+    }
+    return helped_stages(tools_.problem, tools_.evaluator, strategy);
+  }
+
+  /// Gives the stages of the layout that have teams their bodies, and shares unless there are
+  /// weights. Returns false if a team would have no sample.
+  Result<bool> form_teams(Strategy& strategy, bool spare_memory) const {
+    const std::vector<std::vector<OpId>> ops =
+        ops_of_stages(strategy.stage_of, static_cast<int>(strategy.stages.size()));
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const Layout::Stage& stage = layout_.stages[s];
+      if (stage.teams.empty()) continue;
+      AGPCS_RETURN_IF_ERROR(check_alone(tools_.problem.graph, strategy, static_cast<int>(s)));
+      const std::optional<FormedStage> made = tools_.teams.make(
+          {ops[s], stage.teams, strategy.micro_batches, stage.parts, stage.weights, spare_memory});
+      if (!made) return false;
+      StageSpec spec = made->spec;
+      spec.in_flight = strategy.stages[s].in_flight;
+      spec.body = static_cast<int>(strategy.bodies.size());
+      strategy.bodies.push_back(made->body);
+      strategy.stages[s] = std::move(spec);
+    }
+    return true;
+  }
+
+  /// Refuses teams in a stage that shares a parameter with another one.
+  static Status check_alone(const Graph& graph, const Strategy& strategy, int stage) {
+    for (const TensorId id : graph.parameters()) {
+      const std::vector<int> readers = stages_reading(graph, strategy.stage_of, id);
+      if (readers.size() < 2 || std::ranges::find(readers, stage) == readers.end()) continue;
+      return {
+          StatusCode::kInfeasible,
+          fmt::format("layout: stage {} has teams, and shares '{}' with another stage ({}): the "
+                      "two do not go together yet\n  hint: fewer stages, or no team in these",
+                      stage, graph.tensor(id).name, fmt::join(readers, ", "))};
+    }
+    return {};
+  }
+
+  /// Returns the strategy as it fits, or nearly does, with the devices and the weights of the
+  /// layout: with recomputation, divided state, or other shares where the layout has no weights.
+  Strategy helped_stages(const Problem& problem, Evaluator& evaluator,
+                         const Strategy& strategy) const {
+    for (const SampleMoves moves : {SampleMoves::kYes, SampleMoves::kNo}) {
+      Strategy fitting = strategy;
+      if (!fit_memory(problem, evaluator, fitting, StateLevel::kParameters, moves)) continue;
+      if (is_as_asked(fitting, strategy)) return fitting;
+    }
+    Strategy nearest = strategy;
+    need_least_memory(problem, evaluator, nearest);
+    return is_as_asked(nearest, strategy) ? nearest : strategy;
+  }
+
+  /// Returns whether `changed` has the devices of `strategy`, and its shares where the layout has
+  /// weights.
+  bool is_as_asked(const Strategy& changed, const Strategy& strategy) const {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const StageSpec &own = changed.stages[s], &asked = strategy.stages[s];
+      if (own.devices != asked.devices) return false;
+      if (!layout_.stages[s].weights.empty() && own.shares != asked.shares) return false;
+    }
+    return true;
+  }
+
+  /// Gives weighted shares to the stages that ask for them. Returns false if a weight would give a
+  /// device no sample.
+  bool give_shares(Strategy& strategy, std::int64_t samples) const {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const Layout::Stage& stage = layout_.stages[s];
+      StageSpec& spec = strategy.stages[s];
+      if (!stage.weights.empty()) {
+        spec = weighted_stage(stage, samples);
+        if (has_empty_share(spec)) return false;
+      }
+      if (stage.teams.empty()) give_each_a_sample(spec, stage);
+      spec.in_flight = stage.in_flight;
+    }
+    strategy.schedule = layout_.schedule;
+    fit_in_flight(strategy);
+    return true;
+  }
+
+  const Layout& layout_;
+  Tools& tools_;
+};
+
+class LayoutSeeder : public Seeder {
+ public:
+  explicit LayoutSeeder(Layout layout) : layout_(std::move(layout)) {}
+  std::string_view name() const override { return "layout"; }
+  Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
+    return LayoutStrategies(problem).of(layout_);
+  }
+
+ private:
+  Layout layout_;
+};
+
+}  // namespace
+
+LayoutStrategies::LayoutStrategies(const Problem& problem)
+    : tools_(std::make_unique<Tools>(problem)) {}
+LayoutStrategies::~LayoutStrategies() = default;
+
+Evaluator& LayoutStrategies::evaluator() { return tools_->evaluator; }
+RoughModel& LayoutStrategies::model() { return tools_->model; }
+
+Result<std::vector<Strategy>> LayoutStrategies::of(const Layout& layout) {
+  return LayoutMaker(layout, *tools_).all();
+}
+
+Result<std::optional<Strategy>> LayoutStrategies::of(const Layout& layout,
+                                                     std::int64_t micro_batches) {
+  return LayoutMaker(layout, *tools_).one(micro_batches);
+}
+
+std::unique_ptr<Seeder> make_layout_seeder(Layout layout) {
+  return std::make_unique<LayoutSeeder>(std::move(layout));
+}
+
+}  // namespace agpcs

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts whose stages have teams.
+#include "planner/seed/layout/layout.h"
+
+#include "planner/evaluate/evaluate.h"
+#include "tests/planner/problem/problems.h"
+#include "tests/planner/team/team_plans.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string refusal(std::string_view text) {
+  const auto layout = parse_layout(text, testing::eight_devices());
+  EXPECT_EQ(layout.status().code(), StatusCode::kUsage) << text;
+  return layout.status().message();
+}
+
+Result<std::vector<Strategy>> strategies_of(const Problem& problem, std::string_view text) {
+  auto layout = parse_layout(text, problem.cluster);
+  AGPCS_CHECK(layout.ok(), "{}", layout.status().message());
+  return make_layout_seeder(std::move(*layout))->seed(problem, Rng(0));
+}
+
+TEST(TeamLayout, IsRefusedWithTheReason) {
+  EXPECT_EQ(refusal("a/0+a/1,a/2"),
+            "layout: stage 'a/0+a/1,a/2' has a replica of 2 devices and one of 1\n"
+            "  hint: all replicas of a stage are teams of as many devices, or single devices");
+  EXPECT_EQ(refusal("a/0+a/0"), "layout: device a/0 is there twice");
+  EXPECT_EQ(refusal("a/0+a/1,parts=5+3+1"),
+            "layout: stage 'a/0+a/1,parts=5+3+1' has 3 parts for teams of 2");
+  EXPECT_EQ(refusal("a/0,parts=1"),
+            "layout: stage 'a/0,parts=1' has parts and no team\n  hint: a/0+a/1 is a team of two");
+  EXPECT_EQ(refusal("a/0+a/1,parts=5+x"),
+            "layout: 'parts=5+x' has 'x', not a number from 1 to 1000000\n"
+            "  hint: parts=5+3 gives the first member of each team 5/8");
+  EXPECT_EQ(refusal("a/0+a/1,parts=1+1,parts=1+1"), "layout: 'parts=1+1' comes second");
+  EXPECT_THAT(refusal("a/0+a/1|a/2|schedule=zero-bubble"),
+              ::testing::StartsWith("layout: a stage has teams, and schedule=zero-bubble parts"));
+  EXPECT_THAT(refusal("a/0+a/9"), ::testing::StartsWith("layout: there is no device 'a/9'"));
+}
+
+TEST(TeamLayout, EveryCandidateHasTheTeamsAskedFor) {
+  const auto problem = testing::problem_of(testing::small_gpt(), testing::eight_devices(), 8);
+  const auto strategies = strategies_of(*problem, "a/0+b/0,parts=5+3|b/2+a/2:1,a/1+b/1:3|b/3");
+  ASSERT_TRUE(strategies.ok()) << strategies.status().message();
+  ASSERT_FALSE(strategies->empty());
+  for (const Strategy& strategy : *strategies) {
+    const Status valid = verify_strategy(strategy, problem->graph, problem->cluster, 8);
+    EXPECT_TRUE(valid.ok()) << valid.message();
+    ASSERT_EQ(strategy.stages.size(), 3u);
+    EXPECT_THAT(strategy.stages[0].devices, ElementsAre(0));
+    EXPECT_THAT(strategy.stages[0].further, ElementsAre(ElementsAre(4)));
+    EXPECT_THAT(strategy.bodies[0].parts, ElementsAre(5, 3));
+    EXPECT_THAT(strategy.stages[1].devices, ElementsAre(1, 2));  // the fast ones come first
+    EXPECT_THAT(strategy.stages[1].further, ElementsAre(ElementsAre(5), ElementsAre(6)));
+    EXPECT_GE(strategy.stages[1].shares[0], strategy.stages[1].shares[1]);
+    EXPECT_FALSE(strategy.stages[2].has_teams());
+    const Result<Evaluated> evaluated = evaluate(*problem, strategy, MadeBy());
+    EXPECT_TRUE(evaluated.ok()) << evaluated.status().message();
+  }
+}
+
+TEST(TeamLayout, ASharedParameterIsRefusedByName) {
+  const auto problem = testing::problem_of(testing::gpt_graph(), testing::eight_devices(), 8);
+  const auto strategies = strategies_of(*problem, "a/0+a/1|a/2");
+  ASSERT_FALSE(strategies.ok());
+  EXPECT_EQ(strategies.status().code(), StatusCode::kInfeasible);
+  EXPECT_EQ(strategies.status().message(),
+            "layout: stage 0 has teams, and shares 'wte' with another stage (0, 1): the two do not "
+            "go together yet\n  hint: fewer stages, or no team in these");
+}
+
+}  // namespace
+}  // namespace agpcs
