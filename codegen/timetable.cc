@@ -62,7 +62,7 @@ Timetable::Timetable(const Plan& plan, const std::vector<std::int64_t>& in_fligh
       earlier_(plan.stages.size()),
       later_(plan.stages.size()),
       passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
-  const int programs = plan.round_size();
+  const int programs = plan.interleaves() ? plan.round_size() : static_cast<int>(in_flight.size());
   for (int program = 0; program < programs; ++program) {
     orders_.push_back(plan.interleaves() ? interleaved_order(plan, program, programs)
                                          : order_of_stage(plan, in_flight, program));
