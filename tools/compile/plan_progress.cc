@@ -27,8 +27,10 @@ double PlanProgress::elapsed() const {
 
 std::string PlanProgress::gap(double seconds) const {
   if (!bound_) return {};
-  return fmt::format(", within {} of any plan{}", gap_text(seconds / *bound_ - 1),
-                     teams_ ? " without teams" : "");
+  const double gap = seconds / *bound_ - 1;
+  const char* const any_plan = teams_ ? "any plan without teams" : "any plan";
+  return gap < 0 ? fmt::format(", {} less than {}", gap_text(-gap), any_plan)
+                 : fmt::format(", within {} of {}", gap_text(gap), any_plan);
 }
 
 void PlanProgress::overwrite(std::string_view what) {
