@@ -7,6 +7,7 @@
 #include "ir/graph/loss_summary.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
+#include "tools/common/common.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
 
@@ -79,12 +80,9 @@ std::string refinement(const Planned& planned) {
 std::string title(const Compiled& compiled) {
   const Plan& plan = compiled.planned.best.plan;
   const auto used = compiled.planned.best.estimate.devices.size();
-  return fmt::format(
-      "{} on {}: {} over {} of {} devices, found by seeder {}{}\n", plan.model, plan.cluster,
-      plan.stages.size() == 1 ? "data parallel"
-                              : fmt::format("pipeline of {} stages", plan.stages.size()),
-      used, compiled.problem->cluster.device_count(), plan.made_by.seeder,
-      refinement(compiled.planned));
+  return fmt::format("{} on {}: {} over {} of {} devices, found by seeder {}{}\n", plan.model,
+                     plan.cluster, plan_kind(plan), used, compiled.problem->cluster.device_count(),
+                     plan.made_by.seeder, refinement(compiled.planned));
 }
 
 /// Returns how much longer the step is than a limit, as a fraction of it.

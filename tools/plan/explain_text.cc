@@ -2,6 +2,7 @@
 #include "cost_model/step/model.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
+#include "tools/common/common.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
 #include "tools/plan/team/plan_teams.h"
@@ -43,13 +44,10 @@ std::string bar(double part, std::size_t width) {
 
 std::string title(const Explanation& e) {
   const Plan& plan = e.plan;
-  const std::string kind = plan.stages.size() == 1
-                               ? "data parallel"
-                               : fmt::format("pipeline of {} stages", plan.stages.size());
   std::string text = fmt::format(
-      "{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n", plan.model, plan.cluster, kind,
-      plural(plan.rank_count(), "device"), seconds(e.estimate.step_seconds), plan.training.batch,
-      plural(plan.micro_batches, "micro-batch", "es"),
+      "{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n", plan.model, plan.cluster,
+      plan_kind(plan), plural(plan.rank_count(), "device"), seconds(e.estimate.step_seconds),
+      plan.training.batch, plural(plan.micro_batches, "micro-batch", "es"),
       figure(e.estimate.samples_per_second, "samples/s"));
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
     const std::string teams = teams_text(plan, plan.stages[at(s)]);

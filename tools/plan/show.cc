@@ -3,6 +3,7 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
+#include "tools/common/common.h"
 #include "tools/common/joined_rows.h"
 #include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
@@ -67,10 +68,7 @@ std::string training_line(const Plan& plan) {
 
 std::string header(const Plan& plan) {
   std::string text = fmt::format("{} on {}: {} over {}\n", plan.model, plan.cluster,
-                                 plan.stages.size() == 1
-                                     ? "data parallel"
-                                     : fmt::format("pipeline of {} stages", plan.stages.size()),
-                                 plural(plan.rank_count(), "device"));
+                                 plan_kind(plan), plural(plan.rank_count(), "device"));
   const MadeBy& by = plan.made_by;
   text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {} ({}{}), seed {}\n",
                       by.version, by.seeder, by.refiner, plural(by.evaluations, "evaluation"),

@@ -3,6 +3,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 #include "tools/common/chrome_trace.h"
+#include "tools/common/common.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
 #include "tools/plan/report/html_report.h"
@@ -39,6 +40,16 @@ TEST(PlanTeams, ShowSaysMembersPartsAndExchanges) {
   EXPECT_THAT(text, HasSubstr("     3  b/0           4   3/8"));
   EXPECT_THAT(text, HasSubstr("     5  b/2           1   1/2"));
   EXPECT_THAT(text, HasSubstr(", of which members hold "));
+}
+
+TEST(PlanTeams, ATitleSaysWhetherReplicasAreTeams) {
+  const TeamPlanCase of;
+  Plan one = of.plan;
+  EXPECT_EQ(plan_kind(one), "pipeline of 2 stages");
+  one.stages = {of.plan.stages[0]};
+  EXPECT_EQ(plan_kind(one), "one team");
+  one.stages = {of.plan.stages[1]};
+  EXPECT_EQ(plan_kind(one), "2 teams");
 }
 
 TEST(PlanTeams, ExplainSaysWhatMembersComputeExchangeAndWaitFor) {

@@ -3,6 +3,7 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "tools/common/common.h"
 #include "tools/common/template.h"
 #include "tools/plan/report/report_page.h"
 #include "tools/plan/team/plan_teams.h"
@@ -72,7 +73,7 @@ Json figures(const ReportInput& input) {
       tile("exposed communication", figure(exposed(input.step), "s"),
            was(before, of(exposed), "s", exposed(input.step), "less", "more")),
       tile("stages", fmt::format("{}", plan.stages.size()),
-           plan.stages.size() == 1 ? "data parallel"
+           plan.stages.size() == 1 ? plan_kind(plan)
                                    : fmt::format("schedule {}", name_of(plan.schedule))),
       tile("devices", fmt::format("{} of {}", now.devices.size(), input.cluster.device_count())),
       tile("micro-batches", fmt::format("{}", plan.micro_batches),
