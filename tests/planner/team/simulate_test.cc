@@ -128,11 +128,16 @@ Simulated simulated(Graph graph, Cluster cluster, const Strategy& strategy,
   return of;
 }
 
-/// As `roofline_costs`, where an all-to-all is as slow as gathering all: what Megatron-LM has.
+/// As `roofline_costs` of two members, where an all-to-all is as slow as an all-reduce of all: what
+/// Megatron-LM has.
 TeamCosts without_all_to_all(const Graph& graph) {
   TeamCosts costs = roofline_costs(graph, kSpeeds, 1, Precision::kFp32);
-  costs.exchange = [given = costs.exchange](TeamExchange exchange, std::int64_t bytes) {
-    return given(exchange == TeamExchange::kAllToAll ? TeamExchange::kAllReduce : exchange, bytes);
+  costs.exchange = [given = costs.exchange](const TeamTraffic& traffic) {
+    if (traffic.exchange != TeamExchange::kAllToAll) return given(traffic);
+    // Each gives the other a quarter of the tensor.
+    const std::int64_t given_away =
+        std::accumulate(traffic.bytes.begin(), traffic.bytes.end(), std::int64_t{0});
+    return given({TeamExchange::kAllReduce, {2 * given_away}});
   };
   return costs;
 }
