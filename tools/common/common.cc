@@ -252,13 +252,6 @@ int finish(const Status& status, std::string_view name, Console console) {
   return exit_code(status.code());
 }
 
-std::string plan_kind(const Plan& plan) {
-  if (plan.stages.size() != 1) return fmt::format("pipeline of {} stages", plan.stages.size());
-  const PlanStage& stage = plan.stages.front();
-  if (!stage.has_teams()) return "data parallel";
-  return stage.ranks.size() == 1 ? "one team" : fmt::format("{} teams", stage.ranks.size());
-}
-
 bool is_terminal(int fd) { return isatty(fd) == 1; }
 
 void Progress::step(std::string_view what) {

@@ -54,9 +54,6 @@ int usage_error(std::string_view name, std::string message, std::string_view hin
 /// error: message", or unchanged if it already names the place of the error.
 int finish(const Status& status, std::string_view name, Console console);
 
-/// Returns what a plan is in a word or two: "data parallel", "2 teams", "pipeline of 3 stages".
-std::string plan_kind(const Plan& plan);
-
 /// Tells whether file descriptor `fd` (1: standard output, 2: standard error) is a terminal.
 bool is_terminal(int fd);
 

@@ -7,9 +7,9 @@
 #include "ir/graph/loss_summary.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
-#include "tools/common/common.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
+#include "tools/common/plan_words.h"
 
 #include <fmt/format.h>
 
@@ -230,7 +230,7 @@ std::string stage_table(const Compiled& compiled) {
   if (divide) columns.push_back({"divided"});
   columns.insert(columns.end(), {{"forward"}, {"backward"}});
   std::string text = table_text(columns, cells);
-  return "\n" + text.insert(text.find('\n'), "  of a micro-batch");
+  return "\n" + text.insert(text.find('\n'), "  of a micro-batch") + teams_lines(plan);
 }
 
 /// Makes the row of a device. Devices are joined if they have the same kind, stage and samples; if

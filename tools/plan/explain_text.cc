@@ -2,7 +2,7 @@
 #include "cost_model/step/model.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
-#include "tools/common/common.h"
+#include "tools/common/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
 #include "tools/plan/team/plan_teams.h"
@@ -49,9 +49,8 @@ std::string title(const Explanation& e) {
       plan_kind(plan), plural(plan.rank_count(), "device"), seconds(e.estimate.step_seconds),
       plan.training.batch, plural(plan.micro_batches, "micro-batch", "es"),
       figure(e.estimate.samples_per_second, "samples/s"));
+  text += teams_lines(plan);
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
-    const std::string teams = teams_text(plan, plan.stages[at(s)]);
-    if (!teams.empty()) text += fmt::format("  {}: {}\n", plan.stages[at(s)].name, teams);
     const std::string in_flight = in_flight_text(plan, s);
     if (!in_flight.empty()) text += fmt::format("  {}: {}\n", plan.stages[at(s)].name, in_flight);
   }

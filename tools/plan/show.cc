@@ -3,8 +3,8 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
-#include "tools/common/common.h"
 #include "tools/common/joined_rows.h"
+#include "tools/common/plan_words.h"
 #include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 

@@ -3,7 +3,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 #include "tools/common/chrome_trace.h"
-#include "tools/common/common.h"
+#include "tools/common/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
 #include "tools/plan/report/html_report.h"
@@ -55,8 +55,9 @@ TEST(PlanTeams, ATitleSaysWhetherReplicasAreTeams) {
 TEST(PlanTeams, ExplainSaysWhatMembersComputeExchangeAndWaitFor) {
   const Explained e;
   const std::string text = explain_text(e.explanation, 100);
-  EXPECT_THAT(text, HasSubstr("\n  s0: 1 team of 2 members by body t0, parts 5:3\n"
-                              "  s1: 2 teams of 2 members by body t1, parts 1:1\n"));
+  EXPECT_THAT(text, HasSubstr("\n  s0: 1 team of 2 members by body t0, parts 5:3, which divide "
+                              "11 of 17 operators\n"
+                              "  s1: 2 teams of 2 members by body t1, parts 1:1, which divide "));
   EXPECT_THAT(text, HasSubstr("\n  exchanges of teams of s0 "));
   EXPECT_THAT(text,
               HasSubstr("\nteams: what members do in the passes of a micro-batch, forward and "

@@ -6,6 +6,7 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tools/common/joined_rows.h"
+#include "tools/common/plan_words.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -105,28 +106,16 @@ Json tensor_json(const BodyTensor& tensor) {
 
 }  // namespace
 
-std::string teams_text(const Plan& plan, const PlanStage& stage) {
-  if (!stage.has_teams()) return "";
-  const PlanBody& body = plan.bodies[at(stage.body)];
-  return fmt::format("{} of {} members by body {}, parts {}",
-                     plural(static_cast<std::int64_t>(stage.ranks.size()), "team"), body.members(),
-                     body.name, print_numbers(body.parts, ':'));
-}
-
 std::string part_text(const PlanBody& body, std::size_t member) {
   return fmt::format("{}/{}", body.parts[member],
                      std::accumulate(body.parts.begin(), body.parts.end(), std::int64_t{0}));
 }
 
 std::string body_text(const PlanBody& body) {
-  const auto divided = std::count_if(body.operators.begin(), body.operators.end(),
-                                     [](const BodyOperator& one) { return one.division >= 0; });
   return fmt::format(
-      "  members divide {} of {}, and exchange\n    forward {}; backward {}; at the end of a step "
-      "{}\n",
-      divided, plural(static_cast<std::int64_t>(body.operators.size()), "operator"),
-      exchanges_text(body, body.forward, true), exchanges_text(body, body.backward, false),
-      exchanges_text(body, body.step_end, false));
+      "  members divide {}, and exchange\n    forward {}; backward {}; at the end of a step {}\n",
+      divided_operators(body), exchanges_text(body, body.forward, true),
+      exchanges_text(body, body.backward, false), exchanges_text(body, body.step_end, false));
 }
 
 std::string member_table(const Plan& plan, const StepModel& model) {

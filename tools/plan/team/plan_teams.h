@@ -13,8 +13,6 @@
 
 namespace agpcs {
 
-/// Returns "2 teams of 2 members by body t0, parts 5:3"; nothing where replicas are single ranks.
-std::string teams_text(const Plan& plan, const PlanStage& stage);
 /// Returns what a member has of what is divided, as it was asked for: "5/8".
 std::string part_text(const PlanBody& body, std::size_t member);
 /// Returns lines for `show`: how many operators members divide, and how often they exchange.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/common/plan_words.h"
+
+#include "ir/base/units.h"
+#include "ir/plan/body/body.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace agpcs {
+
+std::string plan_kind(const Plan& plan) {
+  if (plan.stages.size() != 1) return fmt::format("pipeline of {} stages", plan.stages.size());
+  const PlanStage& stage = plan.stages.front();
+  if (!stage.has_teams()) return "data parallel";
+  return stage.ranks.size() == 1 ? "one team" : fmt::format("{} teams", stage.ranks.size());
+}
+
+std::string teams_text(const Plan& plan, const PlanStage& stage) {
+  if (!stage.has_teams()) return "";
+  const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body)];
+  return fmt::format("{} of {} members by body {}, parts {}",
+                     plural(static_cast<std::int64_t>(stage.ranks.size()), "team"), body.members(),
+                     body.name, print_numbers(body.parts, ':'));
+}
+
+std::string divided_operators(const PlanBody& body) {
+  const auto divided = std::count_if(body.operators.begin(), body.operators.end(),
+                                     [](const BodyOperator& one) { return one.division >= 0; });
+  return fmt::format("{} of {}", divided,
+                     plural(static_cast<std::int64_t>(body.operators.size()), "operator"));
+}
+
+std::string teams_lines(const Plan& plan) {
+  std::string text;
+  for (const PlanStage& stage : plan.stages) {
+    if (!stage.has_teams()) continue;
+    text += fmt::format("  {}: {}, which divide {}\n", stage.name, teams_text(plan, stage),
+                        divided_operators(plan.bodies[static_cast<std::size_t>(stage.body)]));
+  }
+  return text;
+}
+
+}  // namespace agpcs
