@@ -7,7 +7,7 @@
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
 #include "tools/common/new_file.h"
-#include "tools/common/parse_fault.h"
+#include "tools/common/words/parse_fault.h"
 
 #include <agpcs/version.h>
 

@@ -9,7 +9,7 @@
 #include "ir/plan/lookup.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include "cost_model/step/model.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
 #include "tools/plan/team/plan_teams.h"

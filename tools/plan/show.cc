@@ -4,7 +4,7 @@
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "tools/common/joined_rows.h"
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 #include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 

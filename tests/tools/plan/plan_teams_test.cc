@@ -3,7 +3,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 #include "tools/common/chrome_trace.h"
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
 #include "tools/plan/report/html_report.h"

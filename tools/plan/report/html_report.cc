@@ -3,8 +3,8 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
-#include "tools/common/plan_words.h"
 #include "tools/common/template.h"
+#include "tools/common/words/plan_words.h"
 #include "tools/plan/report/report_page.h"
 #include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"

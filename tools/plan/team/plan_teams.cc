@@ -6,7 +6,7 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tools/common/joined_rows.h"
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

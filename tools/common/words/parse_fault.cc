@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/common/parse_fault.h"
+#include "tools/common/words/parse_fault.h"
 
 #include "ir/base/diagnostics.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/common/plan_words.h"
+#include "tools/common/words/plan_words.h"
 
 #include "ir/base/units.h"
 #include "ir/plan/body/body.h"
