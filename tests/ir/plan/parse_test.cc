@@ -301,7 +301,7 @@ TEST(PlanText, SeveralMistakesAreReportedTogether) {
             "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32 "
             "statistics-every=5\n"
             "                                     ^~~~~~~~~~~~~\n"
-            "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe, zero-bubble");
+            "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe, zero-bubble, interleaved");
 }
 
 TEST(PlanText, AnUnknownPrecisionLossOrOptimizerIsShown) {

@@ -48,8 +48,11 @@ Graph branching() {
 }
 
 TEST(Seeders, EveryCandidateVerifiesAndBecomesAPlanThatVerifies) {
+  ProblemOptions options;
+  options.choose_teams = true;
   for (const bool branches : {false, true}) {
-    const auto problem = problem_of(branches ? branching() : chain(12), fast_and_slow(), 48);
+    const auto problem =
+        problem_of(branches ? branching() : chain(12), fast_and_slow(), 48, options);
     for (const SeederEntry& entry : named_seeders()) {
       const std::vector<Strategy> strategies = seeds_of(entry.name, *problem);
       EXPECT_EQ(strategies.empty(), entry.name == "even") << entry.name;  // the model fits a device

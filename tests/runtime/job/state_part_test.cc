@@ -214,7 +214,7 @@ TEST(PartMoves, KeepWhatARankHasItself) {
     text += std::to_string(move.item.size()) + " of " + std::to_string(move.from) + " to " +
             std::to_string(move.to) + "\n";
   }
-  EXPECT_EQ(text, "25 of 0 to 0\n25 of 2 to 2\n35 of 1 to 2\n");
+  EXPECT_EQ(text, "25 of 0 to 0\n35 of 1 to 2\n25 of 2 to 2\n");
 }
 
 }  // namespace
