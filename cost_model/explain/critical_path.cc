@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -168,7 +169,7 @@ class PathSorter {
       add_exchange(model_.collective_of(step.rank, id), all, slowest);
     } else {
       add_exchange(model_.collective_of(step.rank, id),
-                   ranks_summing(plan_, plan_.buckets[at(id.object)], step.rank), slowest);
+                   summing_group(plan_, plan_.buckets[at(id.object)], step.rank).ranks, slowest);
     }
     return slowest;
   }

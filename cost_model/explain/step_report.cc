@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 
@@ -150,8 +151,16 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
                      const Estimate& estimate) {
   LinkLoads loads(cluster.links.size());
   const TeamLoads teams(model);
+  std::vector<std::vector<int>> firsts;  // by bucket: of the groups that sum it, the first ranks
+  for (const PlanBucket& bucket : plan.buckets) {
+    firsts.emplace_back();
+    for (const PlanGroup& group : summing_groups(plan, bucket)) {
+      firsts.back().push_back(group.ranks.front());
+    }
+  }
   const auto is_first = [&](int bucket, int rank) {
-    return ranks_summing(plan, plan.buckets[at(bucket)], rank).front() == rank;
+    return std::find(firsts[at(bucket)].begin(), firsts[at(bucket)].end(), rank) !=
+           firsts[at(bucket)].end();
   };
   for (const TimelineEvent& event : estimate.timeline) {
     const InstructionId& id = event.instruction;

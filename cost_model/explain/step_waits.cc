@@ -3,6 +3,7 @@
 
 #include "cost_model/step/flat_step.h"
 #include "ir/base/check.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -55,10 +56,8 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    const PlanStage& stage = plan.stages[at(plan.buckets[at(bucket)].stage)];
-    for (const int member : stage.members(0)) {
-      const std::vector<int> ranks = ranks_summing(plan, plan.buckets[at(bucket)], member);
-      for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, ranks);
+    for (const PlanGroup& group : summing_groups(plan, plan.buckets[at(bucket)])) {
+      for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, group.ranks);
     }
   }
   std::vector<int> all;

@@ -2,6 +2,7 @@
 #include "cost_model/step/flat_step.h"
 
 #include "cost_model/step/model.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -133,11 +134,10 @@ void flatten_groups(const Plan& plan, FlatStep& step) {
   if (plan.bodies.empty()) return;
   for (const PlanBucket& bucket : plan.buckets) {
     step.further_first.push_back(static_cast<int>(step.group_of_further.size()));
-    const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
-    const std::size_t further = stage.has_teams() ? stage.further_ranks[0].size() : 0;
-    for (std::size_t m = 1; m <= further; ++m) {
+    const std::vector<PlanGroup> groups = summing_groups(plan, bucket);
+    for (std::size_t m = 1; m < groups.size(); ++m) {
       step.group_of_further.push_back(static_cast<int>(step.group_first.size()) - 1);
-      add(ranks_of_member(stage, m));
+      add(groups[m].ranks);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/plan/body/body.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
@@ -116,17 +117,21 @@ Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
   return {};
 }
 
-/// Returns the all-reduces of a bucket by the further members of teams.
+/// Returns the devices of a group; `all` are those of all ranks.
+std::vector<DeviceId> devices_of(const PlanGroup& group, const std::vector<DeviceId>& all) {
+  std::vector<DeviceId> devices;
+  for (const int rank : group.ranks) devices.push_back(all[at(rank)]);
+  return devices;
+}
+
+/// Returns the all-reduces of a bucket by the further members of teams; `groups` sum it.
 std::vector<Exchange> further_sums(const Plan& plan, const Cluster& cluster,
-                                   const PlanBucket& bucket, const std::vector<DeviceId>& all) {
+                                   const PlanBucket& bucket, const std::vector<PlanGroup>& groups,
+                                   const std::vector<DeviceId>& all) {
   std::vector<Exchange> sums;
-  const PlanStage& stage = plan.stages[at(bucket.stage)];
-  if (!stage.has_teams()) return sums;
-  for (std::size_t m = 1; m <= stage.further_ranks[0].size(); ++m) {
-    std::vector<DeviceId> group;
-    for (const int rank : ranks_of_member(stage, m)) group.push_back(all[at(rank)]);
-    sums.push_back(
-        all_reduce(cluster, group, bucket.algorithm, travelling_bytes_of(plan, bucket, m)));
+  for (std::size_t m = 1; m < groups.size(); ++m) {
+    sums.push_back(all_reduce(cluster, devices_of(groups[m], all), bucket.algorithm,
+                              travelling_bytes_of(plan, bucket, m)));
   }
   return sums;
 }
@@ -137,11 +142,10 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
   std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // first bucket by flow and bytes
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
-    std::vector<DeviceId> group;
-    const int first = plan.stages[at(bucket.stage)].ranks.front();
-    for (const int rank : ranks_summing(plan, bucket, first)) group.push_back(all[at(rank)]);
+    const std::vector<PlanGroup> groups = summing_groups(plan, bucket);
+    const std::vector<DeviceId> group = devices_of(groups.front(), all);
     const std::int64_t bytes = travelling_bytes_of(plan, bucket, 0);
-    model.further_sums.push_back(further_sums(plan, cluster, bucket, all));
+    model.further_sums.push_back(further_sums(plan, cluster, bucket, groups, all));
     model.gathers.emplace_back();
     if (bucket.is_sharded()) {
       const auto bytes_of_parts = [&](DType type) {
@@ -185,19 +189,6 @@ const Exchange& StepModel::collective_of(int rank, const InstructionId& id) cons
   const int member = ranks[at(rank)].member;
   if (member > 0) return further_sums[at(id.object)][at(member - 1)];
   return (sums_gradients(id.opcode) ? sums : gathers)[at(id.object)];
-}
-
-std::vector<int> ranks_of_member(const PlanStage& stage, std::size_t member) {
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < stage.ranks.size(); ++i) ranks.push_back(stage.members(i)[member]);
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-std::vector<int> ranks_summing(const Plan& plan, const PlanBucket& bucket, int rank) {
-  const PlanStage& stage = plan.stages[at(bucket.stage)];
-  if (!stage.has_teams()) return ranks_of(plan, bucket);
-  return ranks_of_member(stage, member_of(stage, rank));
 }
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,

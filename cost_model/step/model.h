@@ -93,12 +93,6 @@ struct StepModel {
   const Exchange& collective_of(int rank, const InstructionId& id) const;
 };
 
-/// Returns the ranks that sum a stage's buckets together with member `member` of its teams,
-/// ascending: those of that number. Where replicas are single ranks: all, as member 0.
-std::vector<int> ranks_of_member(const PlanStage& stage, std::size_t member);
-/// Returns the ranks that sum a bucket together with `rank`, ascending.
-std::vector<int> ranks_summing(const Plan& plan, const PlanBucket& bucket, int rank);
-
 /// Makes the model of a plan that verifies. Errors: a device or operator that does not exist, an
 /// `after` that names no instruction. Cost: O(instructions + operators x different shares +
 /// transfers).

@@ -67,6 +67,14 @@ PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank) {
   return {group_of(plan, bucket), ranks_of(plan, bucket)};
 }
 
+std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket) {
+  std::vector<PlanGroup> groups;
+  for (const int rank : plan.stages[static_cast<std::size_t>(bucket.stage)].members(0)) {
+    groups.push_back(summing_group(plan, bucket, rank));
+  }
+  return groups;
+}
+
 std::vector<PlanGroup> groups_of(const Plan& plan, int rank) {
   const int stage = plan.stage_of_rank(rank);
   std::vector<PlanGroup> groups = {replicas_of(plan, rank)};

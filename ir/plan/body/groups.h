@@ -31,6 +31,9 @@ PlanGroup replicas_of(const Plan& plan, int rank);
 /// Returns the group with which `rank`, which holds `bucket`, sums it: the ranks of all its stages,
 /// or where replicas are teams the members of the same number.
 PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank);
+/// Returns all groups that sum `bucket`, the first members' first: one, or where replicas are teams
+/// one for the members of each number.
+std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket);
 
 /// Returns the bucket with the elements that `rank` holds of its parameters: a member of a team has
 /// parts of some.
