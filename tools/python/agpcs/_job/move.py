@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
 from agpcs._job.gathered import absent
-from agpcs._job.owned import Slice, of_elements, slice_of
+from agpcs._job.owned import Slice, of_elements, slice_of, tensor_of
 from agpcs._job.together import gathered, together
 
 # Of a plan's training: what makes a step another one.
@@ -52,7 +52,7 @@ def check_move(running, data, plan, other):
 
 def _tensors_of(model, role, checkpoints):
     """What this rank has, by (name, key), and what it owns of the optimizer's states and settings, to tell the others."""
-    found = {(name, None): _get(model, name).detach() for name, ranks in role.holders.items()
+    found = {(name, None): tensor_of(model, name).detach() for name, ranks in role.holders.items()
              if role.rank in ranks and name not in role.divided}
     found.update(((name, None), role.owned[name].detach()) for name in role.divided & set(role.owned))
     told = {}
@@ -62,7 +62,7 @@ def _tensors_of(model, role, checkpoints):
             divided = name in role.slices and of_elements(key, value)
             if divided or isinstance(value, torch.Tensor) and value.numel() > 1:
                 found[name, key] = value
-                small[key] = Item(name, key, tuple(_get(model, name).shape if divided else value.shape), value.dtype)
+                small[key] = Item(name, key, tuple(tensor_of(model, name).shape if divided else value.shape), value.dtype)
             else:
                 small[key] = _Small(value.cpu() if isinstance(value, torch.Tensor) else value)
         if role.tells(name):
@@ -70,16 +70,11 @@ def _tensors_of(model, role, checkpoints):
     return found, told
 
 
-def _get(model, name):
-    path, _, last = name.rpartition(".")
-    return getattr(model.get_submodule(path), last)
-
-
 def _messages(model, before, after, told):
     """(item, the Slice that a rank needs of it, the Slices that make it up) of all that moves, in the same order on every
     rank."""
     for name in sorted(after.holders):
-        own = _get(model, name)
+        own = tensor_of(model, name)
         parameter = isinstance(own, torch.nn.Parameter)
         # The replicas of a stage have the same parameters. Of buffers that change, the owner's counts.
         senders = before.holders[name] if parameter else [before.owners[name]]
@@ -146,24 +141,24 @@ def install(state, model, before, after, found):
     slices = {name: slice_of(after.slices[name], before.rank) for name in after.divided & set(own)}
     values = {name: part.kept(found[name, None]) for name, part in slices.items() if part is not None}
     new = [name for name in own if _is_new(model, before, name)]
-    take_back = state.replace({name: absent(_get(model, name), state.device) if name in slices else found[name, None]
+    take_back = state.replace({name: absent(tensor_of(model, name), state.device) if name in slices else found[name, None]
                                for name in new})
-    changed = {name: _get(model, name).data for name in set(own) - set(new) if (name in slices) != (name in before.divided)}
+    changed = {name: tensor_of(model, name).data for name in set(own) - set(new) if (name in slices) != (name in before.divided)}
     for name in changed:
-        _get(model, name).data = absent(_get(model, name)) if name in slices else found[name, None]
+        tensor_of(model, name).data = absent(tensor_of(model, name)) if name in slices else found[name, None]
 
     def back():
         take_back()
         for name, data in changed.items():
-            _get(model, name).data = data
+            tensor_of(model, name).data = data
 
     return values, back
 
 
 def _is_new(model, before, name):
-    if isinstance(_get(model, name), torch.nn.Parameter):
+    if isinstance(tensor_of(model, name), torch.nn.Parameter):
         return before.rank not in before.holders[name]
-    return _get(model, name).is_meta
+    return tensor_of(model, name).is_meta
 
 
 def fill(checkpoints, owned, found, told):

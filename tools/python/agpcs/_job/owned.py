@@ -22,6 +22,12 @@ _ELEMENTWISE = tuple(getattr(torch.optim, name) for name in (
 _OF_ALL_ELEMENTS = ("step", "mu_product", "eta", "mu")
 
 
+def tensor_of(model, name):
+    """The parameter or buffer of a name."""
+    path, _, last = name.rpartition(".")
+    return getattr(model.get_submodule(path), last)
+
+
 class Slice(typing.NamedTuple):
     """Flat elements of a tensor that a rank has."""
 

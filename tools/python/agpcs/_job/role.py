@@ -9,7 +9,7 @@ import torch.distributed as dist
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
 from agpcs._job.gathered import GatheredBucket
 from agpcs._job.links import Links, Shares
-from agpcs._job.owned import divided_in, owned_of, slices_of
+from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
 from agpcs._torch_groups import WIRE_TYPES
 
 _KINDS = {"optimizer": ShardedBucket, "gradients": ScatteredBucket, "parameters": GatheredBucket}  # by what ranks divide
@@ -29,15 +29,13 @@ class Role:
         self.number = next(number for number, ranks in enumerate(self.shares.ranks) if self.rank in ranks)  #: of its stage
         self.stage = self.shares.stages[self.number]
         self.cuts = [cut for cut in cuts if self.number in (cut.source, cut.target)]
-        # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
-        self.holders = {}
-        for part, ranks in zip(parts, self.shares.ranks):
-            for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values())):
-                self.holders.setdefault(name, []).extend(ranks)
-        self._readers = {}  # by name of a parameter or buffer: the ranks of the stages that have it
+        self._readers = {}  # by name of a parameter or buffer: the ranks of each stage that has it
         for part, ranks in zip(parts, self.shares.ranks):
             for name in (*part.parameters, *part.buffers):
                 self._readers.setdefault(name, []).append(ranks)
+        # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
+        unlike = {name for part in parts for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values()))}
+        self.holders = {name: sum(stages, []) for name, stages in self._readers.items() if name in unlike}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
         self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
@@ -64,8 +62,7 @@ class Role:
         bucketed = {name for group in self.shared for name in group.parameters}
         for name, stages in self._readers.items():
             if len(stages) > 1 and name not in bucketed:
-                path, _, last = name.rpartition(".")
-                tensor = getattr(model.get_submodule(path), last).detach()
+                tensor = tensor_of(model, name).detach()
                 has = any(self.rank in ranks for ranks in stages)
                 dist.broadcast(tensor if has else torch.empty_like(tensor, device=device), stages[0][0])
 
