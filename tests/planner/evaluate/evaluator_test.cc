@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/evaluate/evaluator.h"
 
-#include "codegen/lower.h"
-#include "cost_model/step/simulator.h"
 #include "ir/strategy/state_parts.h"
-#include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/memory_bound.h"
+#include "tests/planner/evaluate/by_simulation.h"
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/problem/problems.h"
 
@@ -45,8 +43,10 @@ namespace agpcs {
 namespace {
 
 using testing::between;
+using testing::by_simulation;
 using testing::chain;
 using testing::cluster_of;
+using testing::expect_equal;
 using testing::fast_and_slow;
 using testing::graph_of;
 using testing::problem_of;
@@ -141,33 +141,6 @@ constexpr Case kCases[] = {
     {"branches_in_fp16", branches, three_hosts, 60, 20'000, DType::kFp16},
     {"branches_measured_scheduled_buckets_in_bf16", branches, measured, 36, 0, DType::kBf16},
 };
-
-/// What the plan of `strategy` takes, by lower and simulate.
-Score by_simulation(const Problem& problem, Strategy strategy) {
-  if (strategy.buckets.empty()) {
-    strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
-  }
-  const Result<Plan> plan =
-      lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
-  AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
-  const Result<Estimate> estimate = simulate(*plan, problem.graph, problem.cluster, problem.costs);
-  AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
-  const Result<MemoryFit> fit = memory_fit(problem, strategy, *plan);
-  AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
-  Score score;
-  score.step_seconds = estimate->step_seconds;
-  for (const DeviceEstimate& device : estimate->devices) {
-    score.exposed_communication += device.exposed_communication;
-  }
-  score.lacking = fit->lacking();
-  return score;
-}
-
-void expect_equal(const Score& a, const Score& b, const std::string& what) {
-  EXPECT_EQ(a.step_seconds, b.step_seconds) << what;
-  EXPECT_EQ(a.exposed_communication, b.exposed_communication) << what;
-  EXPECT_EQ(a.lacking, b.lacking) << what;
-}
 
 class EvaluatorOf : public ::testing::TestWithParam<Case> {
  protected:

@@ -2,12 +2,11 @@
 // The evaluator of strategies with teams says to the last bit what the simulator says.
 #include "planner/evaluate/evaluator.h"
 
-#include "codegen/lower.h"
-#include "cost_model/step/simulator.h"
-#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/group_gradients.h"
 #include "planner/evaluate/memory_bound.h"
 #include "planner/evaluate/rough/step.h"
 #include "planner/problem/stage_timers.h"
+#include "tests/planner/evaluate/by_simulation.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/random_teams.h"
 #include "tests/support/team_models.h"
@@ -24,7 +23,9 @@
 namespace agpcs {
 namespace {
 
+using testing::by_simulation;
 using testing::cluster_of;
+using testing::expect_equal;
 using testing::problem_of;
 using testing::random_team_strategy;
 
@@ -81,33 +82,6 @@ constexpr Case kCases[] = {
     {"cnn", testing::cnn_graph, three_hosts, 32, 10'000},
     {"cnn_measured_clipped", testing::cnn_graph, measured, 47, 0, true},
 };
-
-/// What the plan of `strategy` takes, by lower and simulate.
-Score by_simulation(const Problem& problem, Strategy strategy) {
-  if (strategy.buckets.empty()) {
-    strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
-  }
-  const Result<Plan> plan =
-      lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
-  AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
-  const Result<Estimate> estimate = simulate(*plan, problem.graph, problem.cluster, problem.costs);
-  AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
-  const Result<MemoryFit> fit = memory_fit(problem, strategy, *plan);
-  AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
-  Score score;
-  score.step_seconds = estimate->step_seconds;
-  for (const DeviceEstimate& device : estimate->devices) {
-    score.exposed_communication += device.exposed_communication;
-  }
-  score.lacking = fit->lacking();
-  return score;
-}
-
-void expect_equal(const Score& a, const Score& b, const std::string& what) {
-  EXPECT_EQ(a.step_seconds, b.step_seconds) << what;
-  EXPECT_EQ(a.exposed_communication, b.exposed_communication) << what;
-  EXPECT_EQ(a.lacking, b.lacking) << what;
-}
 
 class TeamEvaluatorOf : public ::testing::TestWithParam<Case> {
  protected:

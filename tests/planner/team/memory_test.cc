@@ -292,25 +292,7 @@ TEST(TeamMemory, IsWhatEveryBufferTakesOfRandomBodies) {
 
 TEST(TeamMemory, OfATeamThatDividesNothingIsThatOfOneDevice) {
   const Graph graph = block();
-  TeamBody body;
-  body.parts = {1, 1};
-  std::map<TensorId, int> form_of;
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    for (const auto* const list : {&graph.op(id).inputs, &graph.op(id).outputs}) {
-      for (const TensorId tensor : *list) form_of[tensor] = 0;
-    }
-  }
-  for (auto& [tensor, form] : form_of) {
-    form = static_cast<int>(body.forms.size());
-    body.forms.push_back({tensor, {}});
-  }
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    TeamOp& op = body.ops.emplace_back(TeamOp{id});
-    for (const TensorId tensor : graph.op(id).inputs) op.inputs.push_back(form_of[tensor]);
-    for (const TensorId tensor : graph.op(id).outputs) op.outputs.push_back(form_of[tensor]);
-  }
-  order_steps(graph, body);
-  const Strategy team = one_team(graph, body);
+  const Strategy team = one_team(graph, testing::whole_body(graph));
   Strategy alone = team;
   alone.bodies.clear();
   alone.stages[0].body = kNone;

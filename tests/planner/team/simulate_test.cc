@@ -28,6 +28,7 @@ namespace agpcs {
 namespace {
 
 using testing::TransformerSize;
+using testing::whole_body;
 
 constexpr std::int64_t kMicroBatches = 2;
 
@@ -62,30 +63,6 @@ TeamBody best_body(const Graph& graph, const std::vector<std::int64_t>& parts,
   Result<TeamChoice> choice = choose_team_body(problem);
   AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
   return std::move(choice->body);
-}
-
-/// A body that divides nothing.
-TeamBody whole_body(const Graph& graph) {
-  TeamBody body;
-  body.parts = {1, 1};
-  std::map<TensorId, int> form_of;
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    for (const auto* const list : {&graph.op(id).inputs, &graph.op(id).outputs}) {
-      for (const TensorId tensor : *list) form_of[tensor] = 0;
-    }
-  }
-  for (auto& [tensor, form] : form_of) {
-    form = static_cast<int>(body.forms.size());
-    body.forms.push_back({tensor, {}});
-  }
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    TeamOp op{id};
-    for (const TensorId tensor : graph.op(id).inputs) op.inputs.push_back(form_of[tensor]);
-    for (const TensorId tensor : graph.op(id).outputs) op.outputs.push_back(form_of[tensor]);
-    body.ops.push_back(std::move(op));
-  }
-  order_steps(graph, body);
-  return body;
 }
 
 /// One stage; `teams` are its replicas, with equal shares.

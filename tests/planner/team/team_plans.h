@@ -12,11 +12,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace agpcs::testing {
+
+/// A body that divides nothing.
+inline TeamBody whole_body(const Graph& graph) {
+  TeamBody body;
+  body.parts = {1, 1};
+  std::map<TensorId, int> form_of;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    for (const auto* const list : {&graph.op(id).inputs, &graph.op(id).outputs}) {
+      for (const TensorId tensor : *list) form_of[tensor] = 0;
+    }
+  }
+  for (auto& [tensor, form] : form_of) {
+    form = static_cast<int>(body.forms.size());
+    body.forms.push_back({tensor, {}});
+  }
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    TeamOp op{id};
+    for (const TensorId tensor : graph.op(id).inputs) op.inputs.push_back(form_of[tensor]);
+    for (const TensorId tensor : graph.op(id).outputs) op.outputs.push_back(form_of[tensor]);
+    body.ops.push_back(std::move(op));
+  }
+  order_steps(graph, body);
+  return body;
+}
 
 /// Gives each stage of `strategy` that has further members the body that is best for such parts, of
 /// one such stage after the other, on links of `link` bytes per second.
