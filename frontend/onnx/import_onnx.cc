@@ -14,6 +14,7 @@
 #include "ir/base/diagnostics.h"
 #include "ir/base/read_file.h"
 #include "ir/graph/fuse/fuse.h"
+#include "ir/graph/split/mixed_samples.h"
 
 #include <fmt/format.h>
 
@@ -74,6 +75,19 @@ std::vector<std::string_view> types_to_fuse(const ImportOptions& options) {
   return options.as_written ? std::vector<std::string_view>() : fusible_types();
 }
 
+/// Warns of the first operator at which samples of a batch meet.
+void warn_of_mixed_samples(const Graph& graph, Diagnostics& diag) {
+  const std::vector<MixedSamples> mixed = mixed_samples(graph);
+  if (mixed.empty()) return;
+  const std::string more =
+      mixed.size() == 1 ? "" : fmt::format("; {} more behind it", mixed.size() - 1);
+  diag.warning_at(
+      fmt::format("operator '{}'", graph.op(mixed[0].op).name),
+      fmt::format("samples of a batch meet here: {}{}", mixed[0].how, more),
+      "a replica has its own samples of a micro-batch only: a plan trains the same model "
+      "with one replica and one micro-batch alone, else one of smaller batches");
+}
+
 Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& file,
                               const std::string& folder, const ImportOptions& options) {
   using namespace frontend;
@@ -88,6 +102,7 @@ Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& 
   graph.title = title_of(file);
   AGPCS_RETURN_IF_ERROR(verify_graph(graph));
   warn_of_export(model, roles, diag);
+  warn_of_mixed_samples(graph, diag);
   return Imported{std::move(graph), diag.warnings()};
 }
 

@@ -7,6 +7,7 @@
 #include "tests/support/graph_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <iterator>
@@ -20,6 +21,8 @@ struct TransformerSize {
   int layers = 2;
   std::int64_t sequence = 6, hidden = 32, heads = 8, kv_heads = 8, inner = 64, vocabulary = 40;
   bool tied = true;  ///< the embedding is the last product's weight, too
+  /// Of mixtures: experts, groups of a sample's tokens, and an expert's tokens of a group.
+  std::int64_t experts = 8, groups = 2, capacity = 1;
 };
 
 inline Graph derived(const std::string& text) {
@@ -66,6 +69,14 @@ class TransformerText {
     rms(x_, "last");
     end();
     return text_;
+  }
+
+  /// A GPT of which each layer's two products are a mixture of experts (Switch Transformer). A
+  /// token goes to the expert of the highest score, as far as that has room: the tokens of a sample
+  /// that come after its capacity are not computed.
+  std::string moe() {
+    mixture_ = true;
+    return gpt();
   }
 
  private:
@@ -157,10 +168,68 @@ class TransformerText {
     biased(prefix_ + "a", "proj", s_.hidden, s_.hidden);
     residual("proj", "x1");
     norm(x_, "ln2");
+    if (mixture_) return experts(prefix_ + "ln2");
     biased(prefix_ + "ln2", "up", s_.hidden, s_.inner);
     line("{0}act: {0}act = Gelu-20({0}up) -> {1}", prefix_, type(s_.inner));
     biased(prefix_ + "act", "down", s_.inner, s_.hidden);
     residual("down", "x2");
+  }
+
+  /// The tokens n,g,s of a sample, in groups that are routed apart; c are places at an expert e.
+  void experts(const std::string& in) {
+    const std::int64_t groups = s_.groups, tokens = s_.sequence / s_.groups;
+    const std::int64_t e = s_.experts, c = s_.capacity;
+    reshape(in, prefix_ + "grouped", {groups, tokens, s_.hidden});
+    leaf("parameter", prefix_ + "w_score", {s_.hidden, e});
+    einsum("{0}grouped, {0}w_score", "score", "ngsd,de->ngse", {groups, tokens, e});
+    const std::string scores = fmt::format("fp32[n,{},{},{}]", groups, tokens, e);
+    const std::string indices = fmt::format("[n,{},{}]", groups, tokens);
+    line("{0}gate: {0}gate = Softmax-13({0}score) axis=-1 -> {1}", prefix_, scores);
+    line("{0}best: {0}best = ArgMax-13({0}score) axis=-1 keepdims=0 -> int64{1}", prefix_, indices);
+    // Of each token its expert, and its place among the tokens of the group that have the same.
+    one_hot("best", "mine", e);
+    line("constant {}along int64[1] [2]", prefix_);
+    line("{0}count: {0}count = CumSum-14({0}mine, {0}along) exclusive=1 -> {1}", prefix_, scores);
+    line("{0}at: {0}at = Mul-14({0}count, {0}mine) -> {1}", prefix_, scores);
+    line("constant {}last int64[1] [-1]", prefix_);
+    line("{0}row: {0}row = ReduceSum-13({0}at, {0}last) keepdims=0 -> fp32{1}", prefix_, indices);
+    line("{0}place: {0}place = Cast-13({0}row) to=7 -> int64{1}", prefix_, indices);
+    one_hot("place", "slot", c);
+    einsum("{0}mine, {0}slot", "send", "ngse,ngsc->ngsec", {groups, tokens, e, c});
+    einsum("{0}grouped, {0}send", "sent", "ngsd,ngsec->ngecd", {groups, e, c, s_.hidden});
+    leaf("parameter", prefix_ + "w_up", {e, s_.hidden, s_.inner});
+    einsum("{0}sent, {0}w_up", "up", "ngecd,edf->ngecf", {groups, e, c, s_.inner});
+    line("{0}act: {0}act = Gelu-20({0}up) -> fp32[n,{1},{2},{3},{4}]", prefix_, groups, e, c,
+         s_.inner);
+    leaf("parameter", prefix_ + "w_down", {e, s_.inner, s_.hidden});
+    einsum("{0}act, {0}w_down", "down", "ngecf,efd->ngecd", {groups, e, c, s_.hidden});
+    einsum("{0}gate, {0}send", "weight", "ngse,ngsec->ngsec", {groups, tokens, e, c});
+    einsum("{0}down, {0}weight", "gained", "ngecd,ngsec->ngsd", {groups, tokens, s_.hidden});
+    reshape(prefix_ + "gained", prefix_ + "back", {s_.sequence, s_.hidden});
+    residual("back", "x2");
+  }
+
+  /// `dims` are the output's without samples.
+  void reshape(const std::string& in, const std::string& out,
+               const std::vector<std::int64_t>& dims) {
+    line("constant {}_shape int64[{}] [-1,{}]", out, dims.size() + 1, fmt::join(dims, ","));
+    line("{0}: {0} = Reshape-13({1}, {0}_shape) -> fp32[n,{2}]", out, in, fmt::join(dims, ","));
+  }
+
+  void one_hot(const std::string& of, const std::string& out, std::int64_t depth) {
+    line("constant {}{}_depth int64[1] [{}]", prefix_, out, depth);
+    line("constant {}{}_values fp32[2] [0,1]", prefix_, out);
+    line(
+        "{0}{2}: {0}{2} = OneHot-11({0}{1}, {0}{2}_depth, {0}{2}_values) axis=-1 -> "
+        "fp32[n,{3},{4},{5}]",
+        prefix_, of, out, s_.groups, s_.sequence / s_.groups, depth);
+  }
+
+  /// `inputs` has "{0}" where the layer's name comes.
+  void einsum(const std::string& inputs, const std::string& out, const std::string& equation,
+              const std::vector<std::int64_t>& dims) {
+    line("{0}{1}: {0}{1} = Einsum-12({2}) equation=\"{3}\" -> fp32[n,{4}]", prefix_, out,
+         fmt::format(fmt::runtime(inputs), prefix_), equation, fmt::join(dims, ","));
   }
 
   void llama_layer() {
@@ -190,10 +259,14 @@ class TransformerText {
 
   TransformerSize s_;
   std::string text_, prefix_;
+  bool mixture_ = false;
 };
 
 inline Graph gpt_graph(const TransformerSize& size = {}) {
   return derived(TransformerText(size).gpt());
+}
+inline Graph moe_graph(const TransformerSize& size = {}) {
+  return derived(TransformerText(size).moe());
 }
 inline Graph llama_graph(const TransformerSize& size = {}) {
   return derived(TransformerText(size).llama());

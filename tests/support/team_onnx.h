@@ -53,7 +53,7 @@ class TransformerOnnx {
     } else if (kind == "parameter") {
       add_weight(name, type_of(type));
     } else if (kind == "constant") {
-      write("  {} = Constant <value = {} {{{}}}> ()\n", name, type,
+      write("  {} = Constant <value = {} {{{}}}> ()\n", name, type_of(type),
             values.substr(1, values.size() - 2));
     } else if (kind.back() == ':') {
       add_operator(line.substr(line.find(' ') + 1));

@@ -232,6 +232,9 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     return usage_error(app.get_name(), fmt::format("{} is empty", name),
                        "give it a value; is it a variable of the shell that is not set?", console);
   }
+  for (const CLI::Option* option : options_of(app)) {
+    if (const auto fault = untrue_flag(*option)) return wrong(app, *fault, given, console);
+  }
   return {};
 }
 
@@ -247,7 +250,9 @@ int usage_error(std::string_view name, std::string message, std::string_view hin
 int finish(const Status& status, std::string_view name, Console console) {
   if (status.ok()) return 0;
   const std::string& message = status.message();
-  const bool placed = message.substr(0, message.find('\n')).find(": error: ") != std::string::npos;
+  const std::string first = message.substr(0, message.find('\n'));
+  const bool placed =
+      first.find(": error: ") != first.npos || first.find(": warning: ") != first.npos;
   console.err << (placed ? message : fmt::format("{}: error: {}", name, message)) << '\n';
   return exit_code(status.code());
 }

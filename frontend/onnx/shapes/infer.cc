@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string_view>
@@ -192,6 +193,12 @@ Result<std::vector<InferredOutput>> infer_shapes(const ShapeRule& rule, const on
     return invalid_input(onnx_words(e.what()));
   }
   return context.outputs();
+}
+
+bool counts_values(const onnx::NodeProto& node) {
+  constexpr std::string_view kCounting[] = {"NonZero", "Unique", "Compress", "NonMaxSuppression"};
+  return std::find(std::begin(kCounting), std::end(kCounting), node.op_type()) !=
+         std::end(kCounting);
 }
 
 }  // namespace agpcs::frontend

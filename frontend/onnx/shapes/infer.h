@@ -29,6 +29,9 @@ struct ShapeRule {
 Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
                                   const std::vector<const Dense*>& inputs);
 
+/// Tells whether the extents of what `node` makes are counts of its inputs' values.
+bool counts_values(const onnx::NodeProto& node);
+
 /// A node's output at one probe. If the rule does not determine its shape, the type is UNDEFINED or
 /// the dims are nullopt.
 struct InferredOutput {

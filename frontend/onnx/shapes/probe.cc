@@ -395,10 +395,18 @@ class Prober {
           fmt::format("{}, and the file has no value type for its output '{}'", rule.unknown, name),
           rule.hint);
     }
+    const NodeProto& node = model_.node(index);
+    const std::string type = fmt::format("{}-{}", node.op_type(), opset(node));
+    if (counts_values(node)) {
+      return diag_.error_at(
+          label_of(model_, index),
+          fmt::format("the data say how large its output '{}' is ({})", name, type),
+          "tensors of a plan have extents that follow from the number of samples; a mixture of "
+          "experts needs a capacity for each expert (docs/reference/onnx_import.md)");
+    }
     diag_.error_at(label_of(model_, index),
-                   fmt::format("the shape of its output '{}' ({}-{}) is not known", name,
-                               model_.node(index).op_type(), opset(model_.node(index))),
-                   hint_for_unknown(model_.node(index)));
+                   fmt::format("the shape of its output '{}' ({}) is not known", name, type),
+                   hint_for_unknown(node));
   }
 
   std::string hint_for_unknown(const NodeProto& node) const {

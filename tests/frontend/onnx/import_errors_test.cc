@@ -242,9 +242,10 @@ TEST(ImportErrors, ExtentsThatAreNotAffineAreShownForFewSamples) {
 TEST(ImportErrors, AShapeThatDependsOnDataIsNotKnown) {
   EXPECT_EQ(
       import_text("m (float[n, 8] x) => (float[k, 2] y) { a = NonZero(x) y = Cast<to = 1>(a) }"),
-      "m.onnxtxt: node 0 (NonZero of 'a'): error: the shape of its output 'a' (NonZero-17) is "
-      "not known\n"
-      "  hint: it may depend on data; save the model with its value types (value_info)");
+      "m.onnxtxt: node 0 (NonZero of 'a'): error: the data say how large its output 'a' is "
+      "(NonZero-17)\n"
+      "  hint: tensors of a plan have extents that follow from the number of samples; a mixture of "
+      "experts needs a capacity for each expert (docs/reference/onnx_import.md)");
 }
 
 TEST(ImportErrors, AnUnknownOperatorNeedsValueTypes) {

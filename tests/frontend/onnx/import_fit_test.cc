@@ -12,6 +12,7 @@ namespace {
 using testing::import_proto;
 using testing::import_text;
 using testing::onnx_proto;
+using testing::warnings_of;
 
 /// What is said of a model with inputs `inputs` and node `y = call`, after the place and the
 /// inputs.
@@ -266,6 +267,16 @@ TEST(ImportFit, AVersionOfTheFileFormatIsOneThatCanBe) {
   EXPECT_EQ(newer->warnings,
             "m.onnx: warning: the model is in version 15 of ONNX's file format, the newest known "
             "here is 14: what is new in it is not read");
+}
+
+TEST(ImportFit, SamplesThatMeetAreAWarning) {
+  EXPECT_EQ(warnings_of("m (float[n, 4] image, float[n, 4] text) => (float[n, n] y) "
+                        "{ t = Transpose(text) s = MatMul(image, t) y = Softmax<axis = 1>(s) }"),
+            "m.onnxtxt: operator 'MatMul_s': warning: samples of a batch meet here: MatMul pairs "
+            "samples with one another, to fp32[n,n]; 1 more behind it\n"
+            "  hint: a replica has its own samples of a micro-batch only: a plan trains the same "
+            "model with one replica and one micro-batch alone, else one of smaller batches");
+  EXPECT_EQ(warnings_of("m (float[n, 4] x) => (float[n, 4] y) { y = Softmax<axis = 1>(x) }"), "");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ bool is_known_reason(const std::string& message) {
       "(ReduceSum-28) is not known",
       "(SplitToSequence-24) is not known",
       "(StringSplit-20) is not known",  // a length that depends on the data
-      "(Unique-28) is not known",
+      "is (Unique-28)",
   };
   return std::any_of(std::begin(kReasons), std::end(kReasons),
                      [&](const char* reason) { return message.find(reason) != std::string::npos; });

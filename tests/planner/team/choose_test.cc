@@ -22,6 +22,7 @@ namespace agpcs {
 namespace {
 
 using Parts = std::vector<std::int64_t>;
+using Speeds = std::vector<double>;
 
 TeamProblem problem_of(const Graph& graph, Parts parts, TeamSpeeds speeds, std::int64_t samples = 1,
                        std::int64_t micro_batches = 1) {
@@ -143,6 +144,25 @@ TEST(ChooseTeamBody, DividesTheSequenceBetweenProductsWhereThatIsWorthIt) {
             0u);
   EXPECT_EQ(splits_of_type(graph, choice.body, "LayerNormalization"),
             std::vector<std::string>(static_cast<std::size_t>(2 * size.layers + 1), "axis 1"));
+}
+
+// GShard (Lepikhin et al., 2021): groups of tokens on their own members, and two all-to-alls of a
+// fixed size in each pass, to the experts and back.
+TEST(ChooseTeamBody, GivesMembersExpertsOfTheirOwn) {
+  const testing::TransformerSize size = {1, 512, 1024, 16, 16, 4096, 1000, false, 16, 4, 8};
+  const Graph graph = testing::moe_graph(size);
+  const TeamSpeeds speeds = {Speeds(4, 2e13), Speeds(4, 2e12), 3e11, 5e-6};
+  const TeamProblem problem = problem_of(graph, {1, 1, 1, 1}, speeds, 4);
+  const Result<TeamChoice> choice = choose_team_body(problem, 60000);
+  ASSERT_TRUE(choice.ok()) << choice.status().message();
+  const std::int64_t padded = 4 * size.groups * size.experts * size.capacity * size.hidden * 4;
+  for (const bool forward : {true, false}) {
+    EXPECT_EQ(exchanges_of(problem, choice->body, forward)[fmt::format("all-to-all of {}", padded)],
+              2);
+  }
+  const std::vector<std::string> products = {"index g", "index g", "index g", "index e",
+                                             "index e", "index g", "index g"};
+  EXPECT_EQ(splits_of_type(graph, choice->body, "Einsum"), products);
 }
 
 TEST(ChooseTeamBody, SlowLinksDivideNothing) {

@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -42,16 +43,20 @@ constexpr double kTolerance = 1e-4;
 /// Heads, columns and the vocabulary can be divided as 5 : 3 : 4.
 constexpr testing::TransformerSize kGpt{2, 6, 48, 12, 12, 96, 48, false};
 constexpr testing::TransformerSize kLlama{2, 6, 96, 24, 12, 96, 48, false};  // of grouped queries
+/// 12 experts, which get one of the 3 tokens of a group each.
+constexpr testing::TransformerSize kMoe{2, 6, 48, 12, 12, 96, 48, false, 12, 2, 1};
 
 class Teams : public ::testing::Test {
  protected:
   /// Reads a model: those of team_models.h, or a file of the training tests.
   void read(const std::string& name, const std::vector<std::string>& freeze = {}) {
     model_ = folder_ / (name + ".onnxtxt");
-    if (name == "gpt" || name == "llama") {
-      const std::string text = name == "gpt" ? testing::TransformerText(kGpt).gpt()
-                                             : testing::TransformerText(kLlama).llama();
-      std::ofstream(model_) << testing::TransformerOnnx(text).text();
+    const std::map<std::string, std::string> texts = {
+        {"gpt", testing::TransformerText(kGpt).gpt()},
+        {"llama", testing::TransformerText(kLlama).llama()},
+        {"moe", testing::TransformerText(kMoe).moe()}};
+    if (const auto text = texts.find(name); text != texts.end()) {
+      std::ofstream(model_) << testing::TransformerOnnx(text->second).text();
     } else {
       model_ = "tests/system/training/models/" + name + ".onnx";
     }
@@ -156,7 +161,7 @@ TEST_P(TeamsOf, TrainAsOneRankAloneDoesWithClippedGradients) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TeamsOf, ::testing::Values("gpt", "llama", "bert", "conv"),
+INSTANTIATE_TEST_SUITE_P(Models, TeamsOf, ::testing::Values("gpt", "llama", "moe", "bert", "conv"),
                          [](const auto& param) { return param.param; });
 
 TEST_F(Teams, NameTheMemberThatWentAway) {

@@ -21,11 +21,13 @@ std::string error_of(std::vector<std::string> args) {
   int threads = 0, axis = 0;
   double part = 0, rate = 0;
   std::string transport;
+  bool json = false;
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--part", part)->check(CLI::Range(0.0, 2.5));
   app.add_option("--transport", transport)->check(CLI::IsMember({"tcp", "gloo"}));
   app.add_option("--axis", axis);
   app.add_option("--rate", rate);
+  app.add_flag("-j,--json", json);
   add_config_option(app);
   std::ostringstream out, err;
   const auto code = parse_arguments(app, std::move(args), {out, err});
@@ -58,6 +60,14 @@ TEST(ParseFault, SuggestsTheNearestWord) {
             "  hint: did you mean 'gloo'? see agpcs-test --help\n");
 }
 
+TEST(ParseFault, RefusesWhatIsNoValueOfAFlag) {
+  for (const std::string value : {"3", "maybe"}) {
+    EXPECT_EQ(error_of({"--json=" + value}), "agpcs-test: error: --json: '" + value +
+                                                 "' is not true or false\n"
+                                                 "  hint: see agpcs-test --help\n");
+  }
+}
+
 TEST(ParseFault, SaysThatAValueIsMissingOrOneTooMany) {
   EXPECT_EQ(error_of({"--axis"}),
             "agpcs-test: error: --axis needs a value\n  hint: see agpcs-test --help\n");
@@ -77,6 +87,10 @@ TEST(ParseFault, NamesTheLineOfAFileOfOptions) {
   EXPECT_EQ(error_of({"--config", file, "--threads=-1"}),
             "agpcs-test: error: --threads: '-1' is not a whole number from 1 to 1024\n"
             "  hint: see agpcs-test --help\n");
+  std::ofstream(file) << "json=2\n";
+  EXPECT_EQ(error_of({"--config", file}), file +
+                                              ":1: error: json: '2' is not true or false\n"
+                                              "  hint: see agpcs-test --help\n");
   std::ofstream(file) << "axis=2\ntranport=tcp\n";
   EXPECT_EQ(error_of({"--config", file}),
             file +

@@ -10,13 +10,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <regex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace agpcs {
 namespace {
+
+constexpr std::string_view kTruth = "true or false";
+
+bool is_flag(const CLI::Option& option) { return option.get_expected_max() == 0; }
 
 bool is_whole(const std::string& number) { return number.find('.') == std::string::npos; }
 
@@ -43,15 +49,15 @@ std::optional<std::smatch> match(const std::string& text, const char* pattern) {
   return parts;
 }
 
-/// Tells whether the option called `name` of `app`, or of the subcommand that is given, takes whole
-/// numbers.
-bool takes_whole_numbers(const CLI::App& app, const std::string& name) {
+/// Returns what the option called `name` of `app`, or of the subcommand that is given, takes.
+std::string what_it_takes(const CLI::App& app, const std::string& name) {
   const CLI::Option* option = app.get_option_no_throw(name);
   for (const CLI::App* command : app.get_subcommands()) {
     if (option == nullptr) option = command->get_option_no_throw(name);
   }
+  if (option != nullptr && is_flag(*option)) return std::string(kTruth);
   const std::string type = option == nullptr ? "" : option->get_type_name();
-  return type.rfind("INT", 0) == 0 || type.rfind("UINT", 0) == 0;
+  return type.rfind("INT", 0) == 0 || type.rfind("UINT", 0) == 0 ? "a whole number" : "a number";
 }
 
 }  // namespace
@@ -60,10 +66,10 @@ ParseFault parse_fault(const CLI::ParseError& error, const CLI::App& app) {
   const std::string what = error.what();
   if (const auto value = match(what, "Could not convert: (\\S+) = (.*)")) {
     const std::string option = (*value)[1];
-    return {option,
-            fmt::format("{}: '{}' is not a {}", option, (*value)[2].str(),
-                        takes_whole_numbers(app, option) ? "whole number" : "number"),
-            ""};
+    return {
+        option,
+        fmt::format("{}: '{}' is not {}", option, (*value)[2].str(), what_it_takes(app, option)),
+        ""};
   }
   const auto named = match(what, "(\\S+): (.*)");
   if (!named) return {"", what, ""};
@@ -90,6 +96,17 @@ ParseFault parse_fault(const CLI::ParseError& error, const CLI::App& app) {
     return {option, fmt::format("{} takes one value, is given {}", option, (*many)[1].str()), ""};
   }
   return {option, what, ""};
+}
+
+std::optional<ParseFault> untrue_flag(const CLI::Option& option) {
+  if (!is_flag(option)) return std::nullopt;
+  constexpr std::string_view kValues[] = {"true", "false", "1", "0"};
+  for (const std::string& given : option.results()) {
+    if (std::find(std::begin(kValues), std::end(kValues), given) != std::end(kValues)) continue;
+    const std::string name = option.get_name();
+    return ParseFault{name, fmt::format("{}: '{}' is not {}", name, given, kTruth), ""};
+  }
+  return std::nullopt;
 }
 
 }  // namespace agpcs

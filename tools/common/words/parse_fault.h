@@ -2,10 +2,12 @@
 // What CLI11 finds wrong with a command line, in the words of our commands.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
 class App;
+class Option;
 class ParseError;
 }  // namespace CLI
 
@@ -21,5 +23,9 @@ struct ParseFault {
 /// ("--threads: Value 0 not in range 1 to 1024", "--batch: 1 required INT missing"), it has those
 /// of a sentence. Other messages stay as they are.
 ParseFault parse_fault(const CLI::ParseError& error, const CLI::App& app);
+
+/// Returns what is wrong if `option` is a flag with another value than true, false, 1 or 0. CLI11
+/// takes "--json=3" as "--json".
+std::optional<ParseFault> untrue_flag(const CLI::Option& option);
 
 }  // namespace agpcs
