@@ -4,6 +4,7 @@
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "tools/plan/team/placed_body.h"
 #include "tools/plan/team/plan_teams.h"
 #include "tools/plan/views.h"
 
@@ -230,6 +231,12 @@ Result<std::string> plan_json(const Plan& plan, const Graph& graph, const Cluste
     operators.push_back(operator_json(graph, graph.ops[i], plan.stages[stage_of[i]].name));
   }
   json["operators"] = operators;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].has_teams()) continue;
+    const auto body = static_cast<std::size_t>(plan.stages[s].body);
+    AGPCS_TRY(json["bodies"][body]["placed"],
+              placed_body_json(graph, plan, plan.bodies[body], of_stage[s]));
+  }
   if (cluster != nullptr) {
     AGPCS_TRY(json["memory"], memory_json(plan, graph, *cluster));
   }

@@ -3,6 +3,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 #include "tools/common/chrome_trace.h"
+#include "tools/common/json.h"
 #include "tools/common/words/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
@@ -12,8 +13,10 @@
 #include <gmock/gmock.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -123,6 +126,46 @@ TEST(PlanTeams, JsonHasBodiesAndFurtherMembers) {
   EXPECT_THAT(*json, HasSubstr("\"body\": \"t1\""));
   EXPECT_THAT(*json, HasSubstr("\"bodies\": ["));
   EXPECT_THAT(*json, HasSubstr("\"device\": \"b/2\""));
+}
+
+/// Returns the bytes that a member holds of trained parameters, by the forms of `body` as JSON.
+std::int64_t held_bytes(const Json& body, const Graph& graph, std::size_t member) {
+  std::int64_t bytes = 0;
+  for (const Json& form : body["placed"]["forms"]) {
+    if (form["kind"] != "parameter" || form.contains("from")) continue;
+    const Tensor& tensor = graph.tensor(graph.find_tensor(form["tensor"].get<std::string>()));
+    std::int64_t elements = elements_at(tensor.shape, 1);
+    if (form["lies"] == "part") {
+      const auto axis = form["axis"].get<std::size_t>();
+      elements /= elements_at({tensor.shape[axis]}, 1);
+      std::int64_t own = 0;
+      for (const Json& range : form["ranges"][member]) {
+        own += range[1].get<std::int64_t>() - range[0].get<std::int64_t>();
+      }
+      elements *= own;
+    }
+    bytes += 4 * elements;
+  }
+  return bytes;
+}
+
+TEST(PlanTeams, JsonSaysWhatEachMemberHolds) {
+  const TeamPlanCase of;
+  const Result<std::string> text = plan_json(of.plan, of.graph, &of.cluster);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  const Json json = *parse_json(*text, {.name = "plan"});
+  for (const PlanStage& stage : of.plan.stages) {
+    const Json& body = json["bodies"][static_cast<std::size_t>(stage.body)];
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const std::vector<int> ranks = stage.members(i);
+      for (std::size_t m = 0; m < ranks.size(); ++m) {
+        const Json& memory = json["memory"][static_cast<std::size_t>(ranks[m])];
+        EXPECT_EQ(held_bytes(body, of.graph, m), memory["gradients"].get<std::int64_t>());
+      }
+    }
+  }
+  // Not all alike, or nothing would be compared.
+  EXPECT_GT(held_bytes(json["bodies"][0], of.graph, 0), held_bytes(json["bodies"][0], of.graph, 1));
 }
 
 TEST(PlanTeams, TraceAndReportKnowAllMembers) {

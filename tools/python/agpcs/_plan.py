@@ -33,6 +33,14 @@ class Stage:
     ranks: tuple[int, ...]
     devices: tuple[str, ...]
     samples: tuple[int, ...]  #: samples of each micro-batch, parallel to `ranks`
+    #: where replicas are teams: the further members of each, parallel to `ranks`, which are the first ones
+    further: tuple[tuple[int, ...], ...] = ()
+    further_devices: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def all_ranks(self) -> tuple[int, ...]:
+        """The ranks of all replicas, ascending."""
+        return tuple(sorted((*self.ranks, *(rank for team in self.further for rank in team))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,14 +113,19 @@ class Plan:
         self.wire_type: str | None = data["training"].get("wire_type")
         self.stages: tuple[Stage, ...] = tuple(map(_stage, data["stages"]))
         self.groups: tuple[Group, ...] = _groups(data, self.stages)  #: in the order in which a stage reduces them
-        self.ranks = sum(len(stage.ranks) for stage in self.stages)
+        self.ranks = sum(len(stage.all_ranks) for stage in self.stages)
         samples = {rank: n for stage in self.stages for rank, n in zip(stage.ranks, stage.samples)}
         devices = {rank: name for stage in self.stages for rank, name in zip(stage.ranks, stage.devices)}
+        first = {}  # by rank: the first member of its team
+        for stage in self.stages:
+            for rank, team, names in zip(stage.ranks, stage.further, stage.further_devices):
+                first.update(dict.fromkeys(team, rank))
+                devices.update(zip(team, names))
         smaller = -self.batch % self.micro_batches  # micro-batches that have one sample less
         fewer = {stage["odd"]: smaller for stage in data["stages"] if "odd" in stage}
-        #: samples of a step, by rank
+        #: samples of a step, by rank; members of a team compute the same ones
         self.shares: tuple[int, ...] = tuple(
-            samples[rank] * self.micro_batches - fewer.get(rank, 0) for rank in range(self.ranks))
+            samples[one] * self.micro_batches - fewer.get(one, 0) for one in (first.get(r, r) for r in range(self.ranks)))
         self.devices: tuple[str, ...] = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
         self.estimates: Estimates = _estimates(data["expect"])
 
@@ -303,7 +316,9 @@ def _names(option, names):
 
 def _stage(data):
     replicas = data["replicas"]
-    return Stage(data["name"], *(tuple(r[key] for r in replicas) for key in ("rank", "device", "samples")))
+    further = [tuple(tuple(member[key] for member in r["further"]) for r in replicas) if "body" in data else ()
+               for key in ("rank", "device")]
+    return Stage(data["name"], *(tuple(r[key] for r in replicas) for key in ("rank", "device", "samples")), *further)
 
 
 def _groups(data, stages):
@@ -318,7 +333,7 @@ def _groups(data, stages):
     groups = []
     for bucket in sorted(data["buckets"], key=lambda bucket: order.get(bucket["name"], len(order))):
         shared_with = tuple(bucket.get("shared_with", ()))
-        ranks = sorted(rank for name in (bucket["stage"], *shared_with) for rank in by_name[name].ranks)
+        ranks = sorted(rank for name in (bucket["stage"], *shared_with) for rank in by_name[name].ranks)  # of teams, the first
         groups.append(Group(bucket["name"], bucket["stage"], tuple(ranks),
                             tuple(g["parameter"] for g in bucket["gradients"]),
                             tuple(g["elements"] for g in bucket["gradients"]), bucket["type"], bucket["algorithm"],

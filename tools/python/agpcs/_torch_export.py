@@ -236,6 +236,11 @@ def origins(program):
             for output in node.outputs}
 
 
+def inputs(program):
+    """Returns the names that an ONNXProgram has for the module's inputs, in their order."""
+    return [value.name for value in program.model.graph.inputs]
+
+
 def _without_values(program):
     _drop_values(program.model)
     return program.model_proto.SerializeToString()

@@ -75,6 +75,10 @@ class PlanState:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
                 "  hint: agpcs.plan(..., data_parallel=True), or agpcs.torch.Job for pipelines")
+        if plan.stages[0].further:
+            raise PlanMismatch(
+                f"the replicas of the plan of {plan.model} are teams; DistributedDataParallel trains replicas of one device each\n"
+                "  hint: agpcs.plan(..., data_parallel=True), or agpcs.torch.Job for teams")
         divided = next((group.name for group in plan.groups if group.parts), None)
         if divided is not None:
             raise PlanMismatch(

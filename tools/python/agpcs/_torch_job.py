@@ -31,6 +31,7 @@ from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
+from agpcs._job.team import Team, refuse_for_teams
 from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
@@ -127,7 +128,7 @@ class Job:
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         self._masks = None if drawing is None else Masks(asked["seed"], self._device)
         graph = Graph(model, program, drawing)
-        self._exported = _Exported(graph, _torch_export.origins(converted), file)
+        self._exported = _Exported(graph, _torch_export.origins(converted), file, _torch_export.inputs(converted))
         self._cluster = cluster or plan._made_from and plan._made_from[1]
         data = self._exported.place(plan, cluster, self._cluster)
         if asked["max_norm"] is None:
@@ -135,10 +136,15 @@ class Job:
         self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
-        number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
-        parts, cuts = parted(data, model, graph, number)
+        for what, wanted in (("compile", asked["compile"]), ("plan again (replan)", asked["replan"]),
+                             ("fill with values (a module on the device 'meta')", self._filling.needed)):
+            if wanted:
+                refuse_for_teams(data, what)
+        number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.all_ranks)
+        team = self._exported.team(data, number, dist.get_rank())
+        parts, cuts = parted(data, model, graph, number, team)
         self._filling.fill(graph, parts, number, plan)
-        return data, parts, cuts
+        return data, parts, cuts, team
 
     def _made_optimizer(self, role, own, data, values):
         """What `optimizer_fn` makes for the Stage `own`, with what the rank owns by `role`, if there is memory for its state. `values`
@@ -148,6 +154,8 @@ class Job:
         optimizer = self._optimizer_fn(trained) if trained else None
         if any(name in role.slices for name, _ in trained):
             divide(optimizer, trained, role.owned, role.slices, role.rank)
+        if role.team is not None:
+            role.team.check_optimizer(optimizer)
         check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer,
                    own.module, trained, role.buckets(self._model))
         return optimizer
@@ -161,24 +169,26 @@ class Job:
         if tell is not None and self.plan.ranks > 1 and self.plan.statistics_every > 0:
             self._watch = JobWatch(self.plan, self._device, tell, self._replanning)
 
-    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
+    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts, team):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
         self._trace = tracing.Recorder(self._device) if asked["trace"] else None
         graph = self._exported.graph
-        role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed)
+        role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed, team)
         own = parts[role.number]
-        if role.replicas is not None:
+        if role.everyone is not None:
             without = {id(self._model.get_parameter(name)) for name in (role.divided if self._filling.needed else ())}
             for tensor in (*own.module.parameters(), *own.module.buffers()):
                 if id(tensor) in without:
                     continue  # each rank has made what is its own
-                dist.broadcast(tensor.detach(), role.shares.ranks[role.number][0], group=role.replicas)
+                dist.broadcast(tensor.detach(), role.shares.ranks[role.number][0], group=role.everyone)
         for group in role.shared:
             for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
                 first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
         role.agree(self._model, self._device)
         self._filling.keep_given(role)
+        if team is not None:
+            team.cut(self._model, (*own.parameters, *own.buffers))
         self._unused = self._filling.owners_of_unused(role)
         self._state = ModuleState(self._model, self._device)
         self._state.own_by({**self._unused, **role.owners}, role)
@@ -299,7 +309,9 @@ class Job:
 
     def _checked_plan(self, plan):
         _check_ranks(plan)
+        refuse_for_teams(self._data, "leave for another plan")
         data = self._exported.place(plan, known=self._cluster)
+        refuse_for_teams(data, "switch to")
         check_move(self.plan, self._data, plan, data)
         return plan, data, *parted(data, self._model, self._exported.graph)
 
@@ -389,6 +401,7 @@ class _Exported(typing.NamedTuple):
     graph: Graph
     origins: Mapping[str, str]  #: the graph's node of each tensor of the file
     file: bytes  #: the ONNX file, without values
+    inputs: Sequence[str | None]  #: its names of the module's inputs
 
     def place(self, plan, cluster=None, known=None):
         """The plan as JSON, as `plan_data` has it; the graph has the plan's stages from now on."""
@@ -397,6 +410,10 @@ class _Exported(typing.NamedTuple):
         self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"]])
         self.graph.take_segments(self.origins, data["operators"], data["stages"])
         return data
+
+    def team(self, data, number, rank):
+        """The Team of a rank in a stage of the plan, the JSON `data`; None: it is no member of one."""
+        return Team(data, number, rank, self.origins, self.inputs) if "body" in data["stages"][number] else None
 
 
 def exported(model, sample_batch, input_names, output_names, options, device=None):
@@ -416,13 +433,13 @@ def drawing_by(dropout):
 
 def placed(plan, model, program, converted, file, drawing=None):
     """The plan as JSON, and the module's graph with the plan's stages."""
-    found = _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file)
+    found = _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file, _torch_export.inputs(converted))
     return found.place(plan), found.graph
 
 
-def parted(data, model, graph, own=None):
-    """The Stages of a placed graph, of which `own` gets its module, and the Cuts between them."""
-    parts = split(graph, [stage["name"] for stage in data["stages"]], own)
+def parted(data, model, graph, own=None, team=None):
+    """The Stages of a placed graph, of which `own` gets its module, as a member of `team` has it, and the Cuts between them."""
+    parts = split(graph, [stage["name"] for stage in data["stages"]], own, team)
     _check_buckets(data, model, parts)
     return parts, _cuts(data, parts)
 

@@ -226,6 +226,9 @@ def _check(plan, rank, samples, micro_batches, drop_last):
     if len(plan.stages) != 1:
         raise PlanMismatch(f"the plan of {plan.model} has {len(plan.stages)} pipeline stages: its ranks have no shares "
                            "of their own\n  hint: agpcs.plan(..., data_parallel=True)")
+    if plan.stages[0].further:
+        raise PlanMismatch(f"the replicas of the plan of {plan.model} are teams, whose members have no shares of their own\n"
+                           "  hint: agpcs.plan(..., data_parallel=True)")
     if not 0 <= rank < plan.ranks:
         raise PlanMismatch(f"there is no rank {rank} in the plan, which is for {plan.ranks} ranks\n"
                            "  hint: agpcs.plan(..., layout='host/0,host/1') names the devices to plan for")

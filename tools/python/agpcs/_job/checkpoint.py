@@ -17,7 +17,9 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
-from agpcs._job.owned import cut, whole_states
+from agpcs._job.exchange import Part
+from agpcs._job.owned import cut, of_elements, whole_states
+from agpcs._job.team import whole_of_parts
 from agpcs._job.together import together
 
 _OWN_FILES = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp")
@@ -86,13 +88,19 @@ class Checkpoints:
         if self._optimizer is None:
             return {"optim": {}, "optimizers": {}}
         flat, kinds, by_parameter = {}, {}, self.by_parameter()
-        whole = whole_states(by_parameter, self._role, self._model)
+        whole = {**whole_states(by_parameter, self._role, self._model), **whole_of_parts(self._role, self._in_parts(by_parameter))}
         for name, (state, settings) in by_parameter.items():
             if self._role.tells(name):
                 kinds[name] = self.kind
                 flat.update((f"state.{name}.{key}", whole.get((name, key), value)) for key, value in state.items())
                 flat.update((f"param_groups.{name}.{key}", value) for key, value in settings.items())
         return {"optim": flat, "optimizers": kinds}
+
+    def _in_parts(self, by_parameter):
+        """By (name, key): how it lies, and the member's part of it, of what the optimizer keeps of elements that lie in parts."""
+        held = {} if self._role.team is None else self._role.team.held
+        return {(name, key): (held[name], value) for name, (state, _) in by_parameter.items() if name in held
+                for key, value in state.items() if of_elements(key, value)}
 
     @property
     def kind(self):
@@ -179,6 +187,9 @@ class Checkpoints:
         self._optimizer.load_state_dict(packed)
 
     def _own(self, name, key, value):
+        team = self._role.team
+        if team is not None and name in team.held:
+            return Part(team.held[name], team.member).of(value).clone() if of_elements(key, value) else value
         return cut(value, key, self._role.slices.get(name, ()), self._role.rank)
 
 

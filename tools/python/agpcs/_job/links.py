@@ -16,6 +16,8 @@ import typing
 import torch
 import torch.distributed as dist
 
+from agpcs._job.team import members_of
+
 
 class Shares:
     """The rows of each rank, in each micro-batch of a plan (the JSON of agpcs-plan)."""
@@ -24,7 +26,8 @@ class Shares:
         batch, self.micro_batches = data["training"]["batch"], data["training"]["micro_batches"]
         larger = batch % self.micro_batches or self.micro_batches  # the first ones, a sample more than the others
         self.stages = [stage["name"] for stage in data["stages"]]
-        self.ranks = [[replica["rank"] for replica in stage["replicas"]] for stage in data["stages"]]
+        self.members = [members_of(stage) for stage in data["stages"]]  #: by stage and replica; one, where that is no team
+        self.ranks = [[members[0] for members in of_stage] for of_stage in self.members]  #: of teams, the first members
         self._rows = []  # by stage and micro-batch: (begin, end) of each replica
         for stage in data["stages"]:
             self._rows.append([])
@@ -35,6 +38,18 @@ class Shares:
                 self._rows[-1].append([(end - size, end) for size, end in zip(sizes, ends)])
         sizes = [of_replicas[-1][1] for of_replicas in self._rows[0]]
         self.begins = [0, *itertools.accumulate(sizes)]  #: the first row of each micro-batch in the batch
+
+    def stage_of(self, rank):
+        """The number of a rank's stage."""
+        return next(number for number, teams in enumerate(self.members) if any(rank in team for team in teams))
+
+    def replica_of(self, stage, rank):
+        """The number of the replica that a rank is, or is a member of."""
+        return next(number for number, team in enumerate(self.members[stage]) if rank in team)
+
+    def all_ranks(self, stage):
+        """The ranks of a stage, the first replica's first member first."""
+        return [rank for team in self.members[stage] for rank in team]
 
     def rows(self, stage, k):
         """(begin, end) of each replica of a stage within micro-batch `k`."""
@@ -55,25 +70,33 @@ class Cut:
     def __init__(self, name, source, target, values, shares):
         self.name, self.source, self.target, self.values, self._shares = name, source, target, values, shares
 
-    def messages(self, k):
-        """The messages of micro-batch `k`, in the order in which both ends take them."""
-        producers, consumers = self._shares.ranks[self.source], self._shares.ranks[self.target]
+    def messages(self, k, back=False):
+        """The messages of micro-batch `k`, or of gradients that go `back`, in the order in which both ends take them. Each member
+        of a team that takes something gets it from one member of the team that has it."""
+        for number, producers, consumers, begin, end in self._ranges(k):
+            for j in range(len(producers) if back else len(consumers)):
+                producer, consumer = producers[j % len(producers)], consumers[j % len(consumers)]
+                yield Message(number, producer, consumer, begin, end)
+
+    def _ranges(self, k):
+        """(value, members that make it, members that read it, begin and end of the rows) of micro-batch `k`."""
+        producers, consumers = self._shares.members[self.source], self._shares.members[self.target]
         for number, value in enumerate(self.values):
             if not value.batched:
                 for j, consumer in enumerate(consumers):
-                    yield Message(number, producers[j % len(producers)], consumer, -1, -1)
+                    yield number, producers[j % len(producers)], consumer, -1, -1
                 continue
             for producer, (begin, end) in zip(producers, self._shares.rows(self.source, k)):
                 for consumer, (first, last) in zip(consumers, self._shares.rows(self.target, k)):
                     if max(begin, first) < min(end, last):
-                        yield Message(number, producer, consumer, max(begin, first), min(end, last))
+                        yield number, producer, consumer, max(begin, first), min(end, last)
 
     def pairs(self):
         """The ordered pairs of ranks between which messages go, gradients included."""
-        for message in itertools.chain.from_iterable(self.messages(k) for k in range(self._shares.micro_batches)):
-            yield message.producer, message.consumer
-            if self.values[message.value].gradient:
-                yield message.consumer, message.producer
+        for k in range(self._shares.micro_batches):
+            yield from ((message.producer, message.consumer) for message in self.messages(k))
+            yield from ((message.consumer, message.producer) for message in self.messages(k, back=True)
+                        if self.values[message.value].gradient)
 
 
 class Works:
@@ -100,7 +123,7 @@ class Links:
             dist.destroy_process_group(group)
 
     def _own(self, stage, k):
-        return self._shares.rows(stage, k)[self._shares.ranks[stage].index(self._rank)]
+        return self._shares.rows(stage, k)[self._shares.replica_of(stage, self._rank)]
 
     def _empty(self, value, rows):
         """A function that makes a tensor of a value's rows."""
@@ -110,7 +133,7 @@ class Links:
     def _parts(self, cut, k, back):
         """By number of a value, the _Parts of this rank's messages of a cut, or of the gradients that go `back`."""
         found = {}
-        for message in cut.messages(k):
+        for message in cut.messages(k, back):
             if self._rank not in (message.producer, message.consumer) or back and not cut.values[message.value].gradient:
                 continue
             source = message.producer == self._rank

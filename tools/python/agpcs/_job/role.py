@@ -10,6 +10,7 @@ from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
 from agpcs._job.gathered import GatheredBucket
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
+from agpcs._job.team import body_of, members_of
 from agpcs._torch_groups import WIRE_TYPES
 
 _KINDS = {"optimizer": ShardedBucket, "gradients": ScatteredBucket, "parameters": GatheredBucket}  # by what ranks divide
@@ -20,32 +21,56 @@ class Role:
 
     `all_buffers`: buffers that do not change lie on the ranks of their stages alone, too.
 
+    `team` is the Team of this rank, if it is a member of one.
+
     It makes process groups, so all ranks make it together, and `close` it together.
     """
 
-    def __init__(self, plan, data, parts, cuts, device, all_buffers):
+    def __init__(self, plan, data, parts, cuts, device, all_buffers, team=None):
         self.plan, self.parts, self._data = plan, parts, data
         self.rank, self.shares = dist.get_rank(), Shares(data)
-        self.number = next(number for number, ranks in enumerate(self.shares.ranks) if self.rank in ranks)  #: of its stage
+        self.number = self.shares.stage_of(self.rank)  #: of its stage
+        self.replica = self.shares.replica_of(self.number, self.rank)
+        self.team = team
         self.stage = self.shares.stages[self.number]
         self.cuts = [cut for cut in cuts if self.number in (cut.source, cut.target)]
         self._readers = {}  # by name of a parameter or buffer: the ranks of each stage that has it
-        for part, ranks in zip(parts, self.shares.ranks):
+        for number, part in enumerate(parts):
             for name in (*part.parameters, *part.buffers):
-                self._readers.setdefault(name, []).append(ranks)
+                self._readers.setdefault(name, []).append(self.shares.all_ranks(number))
         # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
         unlike = {name for part in parts for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values()))}
+        #: by name of what the members of teams hold in parts: (ranks of the first team, Lying)
+        self.laid = {name: (members_of(stage)[0], lying) for stage in data["stages"] if "body" in stage
+                     for name, lying in body_of(data, stage).held().items()}
         self.holders = {name: sum(stages, []) for name, stages in self._readers.items() if name in unlike}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
         self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
         self.owned = {}  #: what this rank's optimizer has, by name: parameters, or slices of them
         self.links = Links(self.rank, cuts, self.shares, device)
-        groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in self.shares.ranks]
-        self.replicas = groups[self.number]  #: the process group of its stage; None: it is alone
+        everyone = [_group(self.shares.all_ranks(number)) for number in range(len(parts))]
+        self.everyone = everyone[self.number]  #: the process group of its stage; None: it is alone
+        self.replicas, groups = self._alike(everyone)
         self.shared = [group for group in plan.groups if group.shared_with]  #: gradients of several stages
         self.sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(group.ranks for group in self.shared)}
-        self._groups = [group for group in (*groups, *self.sums.values()) if group is not None]
+        self._groups = [group for group in (*everyone, *groups, *self.sums.values()) if group is not None]
+
+    def _alike(self, everyone):
+        """The process group of the ranks that hold what this one does of its stage, or None; and those that were made for this. Joins
+        its team's."""
+        own, made = everyone[self.number], []
+        for number, teams in enumerate(self.shares.members):
+            if len(teams[0]) == 1:
+                continue
+            for team in teams:
+                made.append(_group(team))
+                if self.rank in team:
+                    self.team.link.join(made[-1])
+            for ranks in zip(*teams):
+                made.append(_group(ranks))
+                own = made[-1] if self.rank in ranks else own
+        return own, made
 
     @property
     def parameters(self):
@@ -81,17 +106,20 @@ class Role:
         return self.slices[name] if name in self.divided else None
 
     def in_buckets(self, names):
-        """`names`, first names of parameters, by bucket."""
+        """`names`, first names of parameters and buffers, by bucket; what no bucket has, by itself."""
         left, found = set(names), []
         for group in self.plan.groups:
             own = [name for name in group.parameters if name in left]
             if own:
                 found.append(own)
-        return found
+                left.difference_update(own)
+        return [*found, *([name] for name in names if name in left)]
 
     def counted(self):
         """Of what it owns, that which counts here: over all ranks, each element counts once."""
-        return [tensor for name, tensor in self.owned.items() if name in self.slices or self.owners[name] == self.rank]
+        in_parts = () if self.team is None or self.replica > 0 else self.team.held
+        return [tensor for name, tensor in self.owned.items()
+                if name in self.slices or self.owners[name] == self.rank or name in in_parts]
 
     def tells(self, name):
         """Whether this rank is the one that tells of a parameter's state in the optimizer."""
@@ -127,3 +155,8 @@ class Role:
         self.links.close()
         for group in self._groups:
             dist.destroy_process_group(group)
+
+
+def _group(ranks):
+    """A process group of ranks; None of one rank."""
+    return dist.new_group(sorted(ranks)) if len(ranks) > 1 else None

@@ -10,6 +10,7 @@ import torch
 
 from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.graph import extent, extents, is_number, where
+from agpcs._job.member import Member
 from agpcs._job.segments import SEGMENT
 
 
@@ -38,8 +39,9 @@ class Stage(typing.NamedTuple):
     module: torch.fx.GraphModule | None  #: of the number of samples, rows of `masks`, `inputs`, `received`; gives (`sent`, outputs)
 
 
-def split(graph, stages, own):
-    """The stages of a Graph whose nodes are placed, in order, `own` with its module."""
+def split(graph, stages, own, team=None):
+    """The stages of a Graph whose nodes are placed, in order, `own` with its module: of what the rank computes of it as a member of
+    `team`, if it is one."""
     count = len(stages)
     wanted = [set() for _ in range(count)]  # by stage: nodes that later stages or the loss read
     parts = [None] * count
@@ -54,7 +56,7 @@ def split(graph, stages, own):
             wanted[graph.stage[node]].add(node)
         parts[s] = (needed, received)
     _check_owners(graph, parts, stages)
-    return tuple(_stage(graph, s, *parts[s], wanted[s], s == own) for s in range(count))
+    return tuple(_stage(graph, s, *parts[s], wanted[s], s == own, team) for s in range(count))
 
 
 def _needed(graph, s, roots):
@@ -106,7 +108,7 @@ def _value(graph, node):
                  graph.types.get(node, value.dtype), node in graph.differentiable)
 
 
-def _stage(graph, s, needed, received, sent, build):
+def _stage(graph, s, needed, received, sent, build, team):
     nodes = [node for node in graph.nodes if node in needed]
     order = {node: i for i, node in enumerate(graph.nodes)}
     received, sent = sorted(received, key=order.get), sorted(sent, key=order.get)
@@ -118,10 +120,14 @@ def _stage(graph, s, needed, received, sent, build):
                  tuple(graph.buffers[node.name] for node in places if node.name in graph.buffers),
                  {node.name: graph.buffers[node.name] for node in places if node in graph.changed},
                  tuple(node.name for node in nodes if node in graph.drawings),
-                 _module(graph, s, nodes, inputs, received, sent) if build else None)
+                 _module(graph, s, nodes, inputs, received, sent, team) if build else None)
 
 
-def _module(graph, s, nodes, inputs, received, sent):
+def _module(graph, s, nodes, inputs, received, sent, team):
+    if team is not None:
+        outputs = tuple(graph.output.args[0]) if s == graph.loss_stage else ()
+        member = Member(graph, s, nodes, team, lambda root, node: _hold(graph, root, node))
+        return member.module(inputs, received, sent, outputs, f"Stage{s}", _extent_of, _linear)
     root, result, copies = torch.nn.Module(), torch.fx.Graph(), {}
     samples = result.placeholder("samples")
     drawn = [node for node in nodes if node in graph.drawings]

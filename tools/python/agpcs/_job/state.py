@@ -10,7 +10,9 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.exchange import Part, put_part
 from agpcs._job.owned import slice_of, whole_values
+from agpcs._job.team import whole_of_parts
 from agpcs._job.together import together
 
 
@@ -24,7 +26,8 @@ class ModuleState:
 
     def own_by(self, owners, role):
         """`owners` has the rank whose tensor counts, by name; a tensor without one is the same on every rank. The Role `role` says of
-        which parameters ranks divide the values."""
+        which parameters ranks divide the values, and what members of teams hold in parts."""
+        self._laid = {self._first.get(name, name): of_team for name, of_team in role.laid.items()}
         self._owners = {self._first.get(name, name): rank for name, rank in owners.items()}
         self._role, self._divided = role, {self._first.get(name, name): name for name in role.divided}
 
@@ -61,11 +64,28 @@ class ModuleState:
             first = self._first[name]
             if first in state:
                 state[name] = state[first]
+            elif first in self._laid:
+                state[name] = self._put_together(first, tensor.detach(), *self._laid[first])
             elif name in self._divided:
                 state[name] = self._joined(tensor, self._divided[name])
             else:
                 state[name] = self._shared(tensor.detach(), self._owners.get(name))
         return state
+
+    def _put_together(self, name, tensor, ranks, lying):
+        """A whole tensor of which the members `ranks` of a team hold parts."""
+        dims = self._whole_shape(name, tensor)
+        whole = torch.empty(dims, dtype=tensor.dtype, device=self.device)
+        for member, rank in enumerate(ranks):
+            own = (tensor.clone(memory_format=torch.contiguous_format) if rank == dist.get_rank()
+                   else torch.empty(lying.dims(member, dims), dtype=tensor.dtype, device=self.device))
+            dist.broadcast(own, rank)
+            put_part(whole, own, lying, member)
+        return whole
+
+    def _has_part(self, name):
+        """Whether this rank holds a part of a tensor as a member of a team."""
+        return name in self._laid and self._role.shares.stage_of(self._laid[name][0][0]) == self._role.number
 
     def _joined(self, tensor, name):
         """A whole parameter whose values ranks divide."""
@@ -89,16 +109,21 @@ class ModuleState:
 
     def owned(self):
         """What of the state this rank owns, by all names. Over all ranks, each name is there once."""
-        return {name: tensor.detach() for name, tensor in self._tensors() if self.is_owned(name)}
+        return {name: tensor.detach() for name, tensor in self._tensors()
+                if self.is_owned(name) and self._first[name] not in self._laid}
 
     def held(self):
-        """The tensors that have values on this rank, by their first names; without those whose values ranks divide."""
+        """The tensors that have whole values on this rank, by their first names."""
         return {name: tensor.detach() for name, tensor in self._tensors()
-                if not tensor.is_meta and self._first[name] == name and name not in self._divided}
+                if not tensor.is_meta and self._first[name] == name and name not in self._divided and name not in self._laid}
 
     def slices(self):
-        """Of tensors whose values ranks divide, what this rank has, by their first names: (shape, Slice, its values)."""
+        """Of tensors of which ranks have parts, what this rank has, by their first names: (shape, Slice or Part, its values)."""
         found = {}
+        for name, tensor in self._tensors():
+            if self._first[name] == name and self._has_part(name):
+                lying = self._laid[name][1]
+                found[name] = torch.Size(lying.whole(tensor.shape)), Part(lying, self._role.team.member), tensor.detach()
         for name, known in self._divided.items():
             if known in self._role.owned:
                 tensor = self._module.get_parameter(name)
@@ -106,20 +131,25 @@ class ModuleState:
         return found
 
     def collected(self):
-        """Of tensors whose values ranks divide, by all names: whole ones, each on the CPU of its owner."""
-        if not self._divided:
-            return {}
-        values = whole_values(self._role, self._module)
-        return {name: values[self._divided[first]] for name, first in self._first.items()
-                if first in self._divided and self._divided[first] in values}
+        """Of tensors of which ranks have parts, by all names: whole ones, each on the CPU of its owner."""
+        values = {}
+        if self._divided:
+            of_divided = whole_values(self._role, self._module)
+            values = {first: of_divided[name] for first, name in self._divided.items() if name in of_divided}
+        own = {(name,): (part.lying, tensor) for name, (_, part, tensor) in self.slices().items() if isinstance(part, Part)}
+        values.update((name, value) for (name,), value in whole_of_parts(self._role, own).items())
+        return {name: values[first] for name, first in self._first.items() if first in values}
 
     def check(self, shapes, what="state"):
         """Refuses the names and shapes of another module."""
-        own = {name: tensor.shape for name, tensor in self._tensors()}
+        own = {name: self._whole_shape(name, tensor) for name, tensor in self._tensors()}
         wrong = sorted(set(own) ^ set(shapes)) or [name for name in own if own[name] != shapes[name]]
         if wrong:
             raise PlanMismatch(f"the {what} is of another module: '{wrong[0]}' differs"
                                + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
+
+    def _whole_shape(self, name, tensor):
+        return torch.Size(self._laid[self._first[name]][1].whole(tensor.shape)) if self._has_part(self._first[name]) else tensor.shape
 
     def load(self, state):
         """Takes what this rank has of a state by name. Changes nothing, on any rank, if the state of one is of another

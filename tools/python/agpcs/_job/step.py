@@ -59,12 +59,13 @@ class Player:
         self._computing = () if watch is None else passes if update.waits else (*passes, "update")
         self._parameters = list(stage.module.parameters())
         self._differentiable = [number for number, value in enumerate(stage.received) if value.gradient]
-        replica = role.shares.ranks[role.number].index(role.rank)
-        self._micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(role.number, k)[replica]))
+        self._team = role.team
+        self._micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(role.number, k)[role.replica]))
                                for k, first in enumerate(role.shares.begins[:-1])]
         program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
-        self._within = Within(program, buckets, watch, trace)
+        self._within = Within(program, buckets, watch, trace, role.team is not None)
+        self._last = next((word for word, _ in reversed(program) if word.startswith("backward:")), None)
         prepare = (lambda part: part) if compiled is False else functools.partial(torch.compile, **self._compiling(compiled))
         if self._within.gathered:
             prepare = self._telling(prepare, compiled is not False)
@@ -105,6 +106,8 @@ class Player:
             micro_batch.clear(self._stage)
         for parameter in self._parameters:
             parameter.grad = None
+        if self._team is not None:
+            self._team.begin_step()
         self._within.begin_step()
         try:
             self._play()
@@ -199,10 +202,20 @@ class Player:
                 return
             loss = self._loss_of(outputs, begin, end)
         own.loss = self._updating.scaled(loss)
+        if self._team is not None and self._team.member > 0:
+            return  # the first member reports it
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
     def _backward(self, k):
-        return self._within.around(f"backward:{k}", functools.partial(self._pass_back, self._micro_batches[int(k)]))
+        run = functools.partial(self._pass_back, self._micro_batches[int(k)])
+        if self._team is not None and f"backward:{k}" == self._last:
+            run = functools.partial(self._last_pass_back, run)
+        return self._within.around(f"backward:{k}", run)
+
+    def _last_pass_back(self, run):
+        """Makes the last backward pass of a step, after which a team's members exchange gradients of parameters."""
+        run()
+        self._team.end_step()
 
     def _backward_input(self, k):
         return functools.partial(self._pass_back, self._micro_batches[int(k)])

@@ -120,7 +120,7 @@ def traffic(cuts, buckets, rank, idle):
         if len(name) != 2:
             return 0, ()
         back, receives, size, peers = what.endswith("_gradient"), what.startswith("recv"), 0, {}
-        for message in cuts[name[0]].messages(int(name[1])):
+        for message in cuts[name[0]].messages(int(name[1]), back):
             value = cuts[name[0]].values[message.value]
             own, peer = (message.producer, message.consumer) if receives == back else (message.consumer, message.producer)
             if own == rank and (value.gradient or not back):
@@ -168,8 +168,7 @@ def _in_turn(events):
 
 
 def _text(plan, every, chosen, steps, planned):
-    devices = {rank: device for stage in plan.stages for rank, device in zip(stage.ranks, stage.devices)}
-    stages = {rank: stage.name for stage in plan.stages for rank in stage.ranks}
+    devices, stages = plan.devices, {rank: stage.name for stage in plan.stages for rank in stage.all_ranks}
     width = 2 if planned else 1
     begins, known = {}, {}  # of the steps on each clock, from the end of its first rank's report
     for clock, _, events in every:

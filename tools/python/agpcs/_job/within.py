@@ -20,9 +20,10 @@ _EVENTS = {"in_forward": "forward", "in_backward": "backward"}
 
 
 class Within:
-    """Of a rank's `program`, lines of (word, what it waits for). `watch` and `trace` are those of the Player."""
+    """Of a rank's `program`, lines of (word, what it waits for). `watch` and `trace` are those of the Player. `ends_later`: gradients
+    are whole only behind the last backward pass."""
 
-    def __init__(self, program, buckets, watch, trace):
+    def __init__(self, program, buckets, watch, trace, ends_later=False):
         self._buckets = {bucket.name: bucket for bucket in buckets}
         self.gathered = [bucket for bucket in buckets if isinstance(bucket, GatheredBucket)]
         self._watch, self._trace = watch, trace
@@ -44,7 +45,7 @@ class Within:
         self.idle = {word for word, needed in self._needs.items() if word.split(":")[1] == needed}
         self._uses = None
         self.since = None  #: when what the watch counts as computing began
-        hooked = buckets if any(word.startswith(_SUMS) for word, _ in program) else ()
+        hooked = buckets if not ends_later and any(word.startswith(_SUMS) for word, _ in program) else ()
         self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._made(bucket))
                        for bucket in hooked for parameter in bucket.parameters]
 

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules for tests of teams in agpcs.torch.Job: heads that divide unevenly, grouped queries, tables in parts, channels."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+WORDS, PLACES = 48, 12
+
+
+class GptLayer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, places, width = x.shape
+        query, key, value = (part.view(batch, places, self.heads, width // self.heads).transpose(1, 2)
+                             for part in self.qkv(self.norm1(x)).split(width, -1))
+        found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(found.transpose(1, 2).reshape(batch, places, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt4(nn.Module):
+    """GPT-2's form: one product makes queries, keys and values."""
+
+    RATE = 0.02
+
+    def __init__(self, layers=4, width=32, heads=8):
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(PLACES, width)
+        self.layers = nn.ModuleList(GptLayer(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, WORDS, bias=False)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x)).transpose(1, 2)
+
+    @staticmethod
+    def samples(count, generator):
+        words = torch.randint(0, WORDS, (count, PLACES + 1), generator=generator)
+        return words[:, :-1], words[:, 1:]
+
+
+class LlamaLayer(nn.Module):
+    def __init__(self, width, heads, groups):
+        super().__init__()
+        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.query, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.key, self.value = (nn.Linear(width, groups * self.size, bias=False) for _ in range(2))
+        self.gate, self.up, self.down = (nn.Linear(a, b, bias=False)
+                                         for a, b in ((width, 2 * width), (width, 2 * width), (2 * width, width)))
+
+    def heads_of(self, x, count):
+        return x.view(*x.shape[:2], count, self.size).transpose(1, 2)
+
+    def repeated(self, x):
+        batch, groups, places, size = x.shape
+        of_each = self.heads // groups
+        return x[:, :, None].expand(batch, groups, of_each, places, size).reshape(batch, self.heads, places, size)
+
+    @staticmethod
+    def turned(x, cos, sin):
+        first, second = x.chunk(2, -1)
+        return x * cos + torch.cat((-second, first), -1) * sin
+
+    def forward(self, x, cos, sin):
+        y = self.norm1(x)
+        query = self.turned(self.heads_of(self.query(y), self.heads), cos, sin)
+        key = self.turned(self.heads_of(self.key(y), self.groups), cos, sin)
+        value = self.heads_of(self.value(y), self.groups)
+        found = functional.scaled_dot_product_attention(query, self.repeated(key), self.repeated(value), is_causal=True)
+        x = x + self.out(found.transpose(1, 2).contiguous().view(*x.shape))
+        y = self.norm2(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    """Queries in groups of two, rotary places, gates."""
+
+    RATE = 0.02
+    samples = Gpt4.samples
+
+    def __init__(self, layers=2, width=64, heads=16, groups=8):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        self.layers = nn.ModuleList(LlamaLayer(width, heads, groups) for _ in range(layers))
+        self.norm, self.head = nn.RMSNorm(width, eps=1e-5), nn.Linear(width, WORDS, bias=False)
+        size = width // heads
+        turns = torch.outer(torch.arange(PLACES).float(), 1e4 ** (-torch.arange(0, size, 2).float() / size)).repeat(1, 2)
+        self.register_buffer("cos", turns.cos(), persistent=False)
+        self.register_buffer("sin", turns.sin(), persistent=False)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        return self.head(self.norm(x)).transpose(1, 2)
