@@ -102,3 +102,25 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         return self.head(self.norm(x)).transpose(1, 2)
+
+
+class BatchNet(nn.Module):
+    """Convolutions with batch norm, one of them with each channel by itself, and a shortcut."""
+
+    RATE = 0.02
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList((nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.Conv2d(16, 16, 3, 1, 1, groups=16),
+                                    nn.Conv2d(16, 16, 1, bias=False)))
+        self.norms, self.head = nn.ModuleList(nn.BatchNorm2d(16) for _ in self.convs), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = first = torch.relu(self.norms[0](self.convs[0](x)))
+        for conv, norm in zip(self.convs[1:], self.norms[1:]):
+            x = torch.relu(norm(conv(x)))
+        return self.head((x + first).mean((2, 3)))
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randn(count, 3, 8, 8, generator=generator), torch.randint(0, 4, (count,), generator=generator)

@@ -3,15 +3,23 @@
 """agpcs.torch.Job by plans whose replicas are teams: it trains as one process does, and a member holds its part."""
 
 import itertools
+import json
+import tempfile
 import unittest
 
-from cases import on_ranks
-from job_cases import CLUSTER, NEWER, Compares, plan_of
-from team_cases import Gpt4, Llama
+from cases import build, on_ranks
+from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, UNet, batches, exported, job_of, plan_of
+from switching import Training, adamw, by_one_process as adamw_by_one_process
+from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama
+from test_job_parameters import GroupNet
+from test_job_training import Compares as Near, by_job, by_one_process
 
 import torch
 import torch.distributed as dist
+from torch.nn import functional
 
+import agpcs
+import agpcs.torch
 from agpcs._job.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of
 
 # Between whose devices messages cost next to nothing, so that members divide whatever they can.
@@ -79,6 +87,158 @@ class Trains(Compares):
 
     def test_a_llama_with_grouped_queries(self):
         self.compare_teams(Llama)
+
+    def test_teams_beside_replicas_and_in_pipelines(self):
+        for layout in ("a/0+a/1,parts=5+3|b/0", "a/0|b/0+b/1", "a/0+a/1,parts=5+3|b/0+b/1", "a/0+a/1:3,b/0+b/1:1,parts=5+3"):
+            with self.subTest(layout=layout):
+                plan = plan_of(Gpt4, layout, 4, cluster=NEAR)
+                self.assertIn("part:", plan.text)
+                self.compare(Gpt4, plan)
+
+    def test_a_bert_with_a_mask(self):
+        self.compare_teams(OneBert)
+
+    def test_convolutions_and_skips(self):
+        self.compare_teams(UNet)
+
+    def test_batch_norm(self):
+        plan = plan_of(BatchNet, UNEVEN, 2, cluster=NEAR)
+        self.assertIn("part:", plan.text)
+        self.compare(BatchNet, plan, ((0, 5), (5, 10)))  # running statistics, too
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Clips(Near):
+    def test_parts_count_on_their_members_and_copies_once(self):
+        limit = 0.5
+        (losses, norms, _, state), = on_ranks(by_one_process, Gpt4, ((0, BATCH),), limit, ranks=1)
+        self.assertGreater(min(norms), limit, "nothing was clipped")
+        for layout in (UNEVEN, "a/0+a/1:3,b/0+b/1:1,parts=5+3", "a/0+a/1,parts=5+3|b/0"):
+            with self.subTest(layout=layout):
+                plan = plan_of(Gpt4, layout, 2, cluster=NEAR)
+                results = on_ranks(by_job, Gpt4, plan, {"max_norm": limit}, ranks=plan.ranks)
+                self.assert_alike(results, losses, state)
+                for _, found, *_ in results:
+                    self.assert_near(found, norms)
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Holds(unittest.TestCase):
+    def test_each_member_has_its_part_of_parameters_and_of_what_the_optimizer_keeps(self):
+        plan, model = plan_of(Gpt4, UNEVEN, 2, cluster=NEAR), exported(Gpt4)
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(NEAR)
+            file.flush()
+            data = json.loads(plan._command("json", [plan, "--model", model, "--cluster", file.name]))
+        found = on_ranks(held, plan)
+        self.assertEqual([elements for elements, _ in found], [memory["gradients"] // 4 for memory in data["memory"]])
+        self.assertGreater(found[0][0], found[1][0])
+        self.assertEqual([kept for _, kept in found], [elements for elements, _ in found])
+
+    def test_running_statistics_are_in_parts(self):
+        for parts in on_ranks(statistics, plan_of(BatchNet, UNEVEN, 2, cluster=NEAR)):
+            self.assertEqual(sum(parts), 3 * 16)
+            self.assertGreater(min(parts), 0)
+
+
+def held(rank, plan):
+    """The elements of parameters, and of their momenta, on a member."""
+    model = build(Gpt4)
+    own = dict(model.named_parameters())
+    job = job_of(Gpt4, plan, model)
+    job.step(batches(Gpt4, 1)[0])
+    assert all(model.get_parameter(name) is parameter for name, parameter in own.items()), "a parameter is not the user's object"
+    momenta = (state["momentum_buffer"] for state in job.optimizer.state.values())
+    return sum(parameter.numel() for parameter in own.values()), sum(momentum.numel() for momentum in momenta)
+
+
+def statistics(rank, plan):
+    model = build(BatchNet)
+    job_of(BatchNet, plan, model)
+    own = torch.tensor([norm.running_mean.numel() for norm in model.norms])
+    every = [torch.empty_like(own) for _ in range(2)]
+    dist.all_gather(every, own)
+    return [int(of_rank.sum()) for of_rank in every]
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class GoesOn(Near):
+    """A job goes on from the checkpoint, or the state, of one by another plan: with other teams, or none."""
+
+    def test_from_checkpoints(self):
+        uneven, even = (plan_of(Gpt4, layout, 2, cluster=NEAR) for layout in (UNEVEN, EVEN))
+        alone = plan_of(Gpt4, "a/0|b/0", 2)
+        (losses, state), = on_ranks(adamw_by_one_process, Gpt4, adamw, 6, ranks=1)
+        for first, second in ((uneven, even), (even, alone), (alone, uneven)):
+            with tempfile.TemporaryDirectory() as folder:
+                for found, tensors in on_ranks(by_checkpoint, first, second, folder):
+                    self.assertNotIsInstance(found, str, tensors)
+                    self.assert_near(found, losses)
+                    for name, tensor in state.items():
+                        self.assertLess(abs(tensor - tensors[name]).max() / max(abs(tensor).max(), 1e-3), TOLERANCE, name)
+
+
+def by_checkpoint(rank, first, second, folder):
+    """Losses of three steps by each plan, and the state that is left."""
+    begun = Training(Gpt4, first, adamw)
+    begun.train()
+    begun.job.save(folder + "/three", extra={"schedule": begun.rate.state_dict()})
+    other = Training(Gpt4, second, adamw)
+    other.rate.load_state_dict(other.job.load(folder + "/three")["schedule"])
+    for batch in batches(Gpt4, 6)[3:]:
+        other.losses.append(other.job.step(batch).item())
+        other.rate.step()
+    third = Training(Gpt4, first, adamw)
+    third.job.load_state_dict(other.job.state_dict())
+    for name, tensor in third.job.state_dict().items():
+        assert torch.equal(tensor, other.job.state_dict()[name]), name
+    return begun.losses + other.losses, {name: tensor.numpy() for name, tensor in other.job.state_dict().items()}
+
+
+class Dropping(Gpt4):
+    def forward(self, tokens):
+        return super().forward(tokens) * functional.dropout(torch.ones(WORDS, PLACES), 0.1)
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Refuses(unittest.TestCase):
+    """By name, on every rank."""
+
+    def refused(self, said, work, *arguments):
+        for result in on_ranks(work, *arguments):
+            self.assertIsInstance(result[0], str, "nothing was refused")
+            self.assertIn(said, result[1])
+
+    def test_what_teams_do_not_do(self):
+        plan = plan_of(Gpt4, UNEVEN, 2, cluster=NEAR)
+        self.refused("stage s0 of the plan has teams, which agpcs.torch.Job does not compile", begun, Gpt4, plan, {"compile": True})
+        self.refused("torch.optim.lbfgs.LBFGS may need all of one at once", begun, Gpt4, plan, {"optimizer_fn": lbfgs})
+        self.refused("has teams, which agpcs.torch.Job does not leave for another plan", switched, plan, plan_of(Gpt4, "a/0|b/0", 2))
+        self.refused("has teams, which agpcs.torch.Job does not switch to", switched, plan_of(Gpt4, "a/0|b/0", 2), plan)
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "are teams; DistributedDataParallel trains replicas of one device each"):
+            agpcs.torch.plan_hook(plan)
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "are teams, whose members have no shares of their own"):
+            agpcs.torch.PlanSampler(range(100), plan, rank=0)
+
+    def test_nodes_that_a_plan_divides_inside(self):
+        self.refused("'group_norm' (group_norm.default) in blocks.0.1", begun, GroupNet, plan_of(GroupNet, EVEN, 2, cluster=NEAR), {})
+
+    def test_random_numbers_that_members_would_draw_apart(self):
+        self.refused("members of a team would draw unlike ones", begun, Dropping, plan_of(Dropping, UNEVEN, 2, cluster=NEAR), {})
+
+
+def lbfgs(parameters):
+    return torch.optim.LBFGS([parameter for _, parameter in parameters])
+
+
+def begun(rank, kind, plan, options):
+    job_of(kind, plan, **options).step(batches(kind, 1)[0])
+    return None, None
+
+
+def switched(rank, plan, other):
+    job_of(Gpt4, plan).switch(other)
+    return None, None
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 
 from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.exchange import COPY, Exchange, ParameterForm
-from agpcs._job.graph import extents, is_number, origin_of, schema, where
+from agpcs._job.graph import argument, extents, is_number, origin_of, schema, where
 from agpcs._job.member_ops import Call, keeps_shape, member_call
 from agpcs._job.team import Form
 
@@ -281,11 +281,19 @@ class Member:
     def _check_attributed(self, node, block):
         """Refuses constants inside of a node of which members have unlike values: torch has no argument for them."""
         sources = {self._tensor_of(source) for source in self._all_sources(node, block)}
+        sources |= self._zeros(node, block)
         for tensor, read in block.reads.items():
             if tensor in block.made or tensor in sources:
                 continue
             if any(self._body.forms[number].divided for number in read):
                 self._refuse(node, f"of which '{tensor}' is divided inside")
+
+    def _zeros(self, node, block):
+        """The constants of a block that are 0: the exporter gives a convolution without a bias one."""
+        if schema(node) is None or not schema(node).name.startswith("aten::conv") or argument(node, "bias") is not None:
+            return set()
+        return {self._body.forms[one["inputs"][2]].tensor for one in block.operators
+                if one["type"] == "Conv" and len(one["inputs"]) > 2 and one["inputs"][2] is not None}
 
     def _all_sources(self, node, block):
         """The nodes with tensors of their own that a block reads, also by nodes without operators."""

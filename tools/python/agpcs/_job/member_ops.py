@@ -15,9 +15,9 @@ from agpcs._job.graph import argument, schema, where
 
 # They compute on what they get, whatever extents that has: their arguments have none of the tensors' extents.
 _AS_IT_IS = {f"aten::{name}" for name in """
-    abs add add_ addmm alias avg_pool2d adaptive_avg_pool2d baddbmm batch_norm bmm cat ceil clamp clone contiguous copy cos detach
+    abs add add_ addmm alias baddbmm batch_norm bmm cat ceil clamp clone contiguous copy cos detach
     div dropout elu eq erf exp expm1 feature_dropout flatten floor gelu ge gt hardsigmoid hardswish hardtanh layer_norm le
-    leaky_relu lift_fresh_copy linear log log1p log_softmax logical_and logical_not logical_or lt masked_fill matmul max_pool2d
+    leaky_relu lift_fresh_copy linear log log1p log_softmax logical_and logical_not logical_or lt masked_fill matmul
     maximum minimum mish mm movedim mul ne neg permute pow prelu reciprocal relu relu6 rms_norm rsqrt rsub selu sigmoid sign silu
     sin softmax softplus sqrt square sub t tanh to transpose type_as unsqueeze where _to_copy _softmax _log_softmax amax amin sum
     cumsum""".split()}
@@ -162,6 +162,13 @@ def _conv(call):
     call.put("groups", call.given("groups") * own // whole)
 
 
+def _of_images(call):
+    """Images are whole at each member."""
+    axis = call.axis_of("self" if any(one.name == "self" for one in schema(call.node).arguments) else "input")
+    if axis is not None and axis > 1:
+        call.refuse("a part of an image")
+
+
 def _group_norm(call):
     of_input = call.form("input")
     if of_input is None or of_input.lying.kind != "part":
@@ -210,8 +217,9 @@ _RULES = {
     **dict.fromkeys(("aten::reshape", "aten::view", "aten::_unsafe_view", "aten::expand"), _sized),
     **dict.fromkeys(("aten::split", "aten::chunk", "aten::split_with_sizes"), _split),
     **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d"), _conv),
-    **dict.fromkeys(("aten::squeeze",), _squeeze),
-    "aten::unflatten": _unflatten, "aten::unbind": _unbind, "aten::select": _select, "aten::slice": _slice, "aten::mean": _mean,
+    **dict.fromkeys((f"aten::{name}" for name in ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "upsample_nearest2d",
+                                                  "upsample_bilinear2d")), _of_images),
+    "aten::squeeze": _squeeze, "aten::unflatten": _unflatten, "aten::unbind": _unbind, "aten::select": _select, "aten::slice": _slice, "aten::mean": _mean,
     "aten::group_norm": _group_norm, "aten::scaled_dot_product_attention": _attention, "aten::embedding": _embedding,
 }
 
