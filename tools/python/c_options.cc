@@ -134,7 +134,6 @@ Result<CompileOptions> options_of_json(std::string_view text) {
       .read("micro_batches", o.problem.micro_batches)
       .read("bucket_bytes", o.problem.bucket_bytes);
   AGPCS_RETURN_IF_ERROR(options.status());
-  o.without.emplace_back("teams");  // no Job has them
   return o;
 }
 

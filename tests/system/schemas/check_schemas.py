@@ -29,12 +29,18 @@ LANGUAGE_MODEL = "tests/system/training/models/words.onnx"
 OPERATOR = "Conv_conv1"
 EVERY_EVENT = ROOT / "tests/tools/run/every_event.jsonl"  # of agpcs-run; a test of its report prints the same
 TEAMS = "tests/fuzz/corpus/plan/teams.plan"
+# Messages cost so little that teams divide whatever they can.
+NEAR = """\
+device_kinds:
+  slow: {peak: {fp32: 1 GFLOPS}, memory: 4 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 0 us}
+hosts:
+  - name: a
+    devices: {kind: slow, count: 2}
+    interconnect: {kind: nvlink, bandwidth: 500 GB/s, latency: 1 ns}
+training: {batch: 8, optimizer: {kind: sgd}}
+"""
 UNSEEN = {("agpcs_allreduce_compare", "error")}  # takes more than 1024 servers: too long for a test
-# No command makes a plan with teams for a model yet, and the plan of TEAMS is for none.
-UNSEEN |= {("agpcs_plan_explain", key) for key in (
-    "members", "member", "part", "forward", "backward", "exchange_seconds", "waiting_seconds", "step_end_seconds",
-    "team_seconds", "exchange", "waiting")}
-UNSEEN |= {("agpcs_plan_explain_operator", "plan_has_teams")}
+UNSEEN |= {("agpcs_plan_json", "mean")}  # no model here has a mean over an axis that teams divide
 OF_RUN = {"agpcs_run", "agpcs_run_trace", "agpcs_plan_drift"}
 
 sys.path.insert(0, str(ROOT / "tests/golden"))
@@ -119,6 +125,16 @@ class Outputs:
             self.run("agpcs-compile", MODEL, cluster, "-o", clips, "-q", "--refiner", "none")
             yield "agpcs_plan_json", clips.name, parse(self.run("agpcs-plan", "json", clips))
         yield "agpcs_plan_json", TEAMS, parse(self.run("agpcs-plan", "json", TEAMS))
+        near = self.folder / "near.yaml"
+        near.write_text(NEAR)
+        for model in (MODEL, LANGUAGE_MODEL):
+            teams = self.folder / f"teams_{pathlib.Path(model).stem}.plan"
+            self.run("agpcs-compile", model, near, "-o", teams, "-q", "--no-bound", "--layout", "a/0+a/1,parts=5+3", "--micro-batches", "1")
+            yield "agpcs_plan_json", teams.name, parse(self.run("agpcs-plan", "json", teams, "--model", model))
+            yield "agpcs_plan_explain", teams.name, parse(self.run("agpcs-plan", "explain", teams, model, near, "--json"))
+        yield "agpcs_plan_explain_operator", "teams", parse(
+            self.run("agpcs-plan", "explain", self.folder / f"teams_{pathlib.Path(MODEL).stem}.plan", MODEL, near, "--operator",
+                     OPERATOR, "--json"))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         yield "agpcs_plan_splits", MODEL, parse(
             self.run("agpcs-plan", "splits", MODEL, "--members", "5:3", "--samples", "512", "--json"))

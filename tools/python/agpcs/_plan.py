@@ -220,7 +220,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          slower: Mapping[str, float] | None = None, seed: int = 0, data_parallel: bool = False,
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
          policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
-         without: Iterable[str] = (), threads: int | None = None, micro_batches: int | None = None,
+         without: Iterable[str] = (), teams: bool = False, threads: int | None = None, micro_batches: int | None = None,
          bucket_bytes: int | None = None, bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
@@ -232,6 +232,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes; "zero-bubble", so that none parts them; "segments", so that stages recompute all or nothing.
+    `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
+    layout may ask for them without it.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
@@ -252,6 +254,9 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
         "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
         "all_reduce": all_reduce, "cut_at": cut_at, "without": _names("without", without), "bound": bool(bound),
         "threads": len(os.sched_getaffinity(0))}
+    left_out = tuple(options["without"])
+    if not teams and "teams" not in left_out:
+        options["without"].append("teams")
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)
@@ -274,7 +279,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     if said:
         warnings.warn(said.rstrip("\n"), stacklevel=2)
     return Plan(text, made_from=(model_bytes or os.path.abspath(model), os.path.abspath(cluster)),
-                bound=_bound(proved), without=tuple(options["without"]))
+                bound=_bound(proved), without=left_out)
 
 
 def _bound(proved):

@@ -31,7 +31,7 @@ from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
-from agpcs._job.team import Team, refuse_for_teams
+from agpcs._job.team import Team, members_of, refuse_for_teams
 from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
@@ -431,10 +431,20 @@ def drawing_by(dropout):
     return None if dropout is None else drawing_of
 
 
-def placed(plan, model, program, converted, file, drawing=None):
-    """The plan as JSON, and the module's graph with the plan's stages."""
-    found = _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file, _torch_export.inputs(converted))
-    return found.place(plan), found.graph
+def placing(model, program, converted, file, drawing=None):
+    """What places plans on a module's graph."""
+    return _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file, _torch_export.inputs(converted))
+
+
+def check_plan(plan, known):
+    """Refuses a plan that Job does not run on what `placing` gave, what each member of a team computes included. Returns it as JSON."""
+    data = known.place(plan)
+    parted(data, known.graph.module, known.graph)
+    names = [stage["name"] for stage in data["stages"]]
+    for number, stage in enumerate(data["stages"]):
+        for rank in members_of(stage)[0] if "body" in stage else ():
+            split(known.graph, names, number, known.team(data, number, rank))
+    return data
 
 
 def parted(data, model, graph, own=None, team=None):

@@ -6,15 +6,16 @@ from __future__ import annotations
 import itertools
 import re
 import typing
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
 
-from agpcs._errors import UsageError
+from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.replan import plan_on
 from agpcs._plan import Path, Plan, plan as make_plan
 from agpcs._torch_autoplan import duration
-from agpcs._torch_job import drawing_by, exported, parted, placed
+from agpcs._torch_job import check_plan, drawing_by, exported, placing
 
 
 class ModulePlan(Plan):
@@ -30,7 +31,8 @@ class ModulePlan(Plan):
         estimates = self.estimates
         lines = [f"batch {self.batch} in {self.micro_batches} micro-batches, a step takes {duration(estimates.step_seconds)}"]
         for stage, modules in zip(self.stages, self.modules):
-            devices = ", ".join(_runs(stage.devices))
+            teams = stage.further_devices or [()] * len(stage.devices)
+            devices = ", ".join(_runs(["+".join(names) for names in zip(stage.devices, *zip(*teams))]))
             samples = ", ".join(map(str, stage.samples))
             lines.append(f"stage {stage.name}: {', '.join(modules)} on {devices}, samples {samples}")
         return "\n".join(lines)
@@ -47,7 +49,8 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
     the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones, and the
-    same `dropout`, which the plan does not depend on.
+    same `dropout`, which the plan does not depend on. With `teams=True`, a plan whose teams Job does not run is a warning, and
+    made again without.
 
     Raises PlanMismatch or UsageError, as Job does, if Job does not run the plan.
     """
@@ -55,13 +58,28 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
         raise UsageError("devices and layout are both given\n  hint: a layout has its devices")
     drawing = drawing_by(dropout)
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
-    if devices is None:
-        made = make_plan(file, cluster, batch=batch, **options)
-    else:
-        made = plan_on(devices, file, cluster, batch=batch, **options)
-    data, graph = placed(made, model, program, converted, file, drawing)
-    parted(data, model, graph)
-    return ModulePlan(made, _modules_of(model, data))
+    known = placing(model, program, converted, file, drawing)
+
+    def made(**given):
+        if devices is None:
+            return make_plan(file, cluster, batch=batch, **given)
+        return plan_on(devices, file, cluster, batch=batch, **given)
+
+    found, data = _runnable(made, known, options)
+    return ModulePlan(found, _modules_of(model, data))
+
+
+def _runnable(made, known, options):
+    """(the plan that `made` gives for the options, its JSON); one without teams, if Job does not run those that it has chosen."""
+    found = made(**options)
+    try:
+        return found, check_plan(found, known)
+    except (PlanMismatch, UsageError) as error:
+        if "layout" in options or not any(stage.further for stage in found.stages):
+            raise
+        warnings.warn(f"the plan has no teams, for agpcs.torch.Job does not run those that were chosen: {error}", stacklevel=3)
+    found = made(**{**options, "teams": False})
+    return found, check_plan(found, known)
 
 
 def _modules_of(model, data):

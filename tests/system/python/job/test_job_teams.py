@@ -195,6 +195,30 @@ def by_checkpoint(rank, first, second, folder):
     return begun.losses + other.losses, {name: tensor.numpy() for name, tensor in other.job.state_dict().items()}
 
 
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Plans(unittest.TestCase):
+    def plan(self, kind, **options):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(NEAR)
+            file.flush()
+            return agpcs.torch.plan(build(kind), batches(kind, 1)[0], cluster=file.name, bound=False, **options)
+
+    def test_what_a_plan_says_of_teams(self):
+        plan = self.plan(Gpt4, layout="a/0+a/1:3,b/0+b/1:1,parts=5+3", micro_batches=2)
+        stage, = plan.stages
+        self.assertEqual((stage.ranks, stage.further, stage.all_ranks), ((0, 2), ((1,), (3,)), (0, 1, 2, 3)))
+        self.assertEqual((plan.ranks, plan.devices, plan.shares), (4, ("a/0", "a/1", "b/0", "b/1"), (8, 8, 2, 2)))
+        self.assertIn(" on a/0+a/1, b/0+b/1, samples 4, 1", str(plan))
+
+    def test_teams_are_chosen_where_they_are_asked_for_and_job_runs_them(self):
+        options = {"seeders": ["data_parallel", "teams"], "refiner": "none", "batch": 1}  # a sample has one replica
+        self.assertTrue(any(stage.further for stage in self.plan(Gpt4, teams=True, **options).stages))
+        self.assertFalse(any(stage.further for stage in self.plan(Gpt4, **{**options, "seeders": ["data_parallel"]}).stages))
+        with self.assertWarnsRegex(UserWarning, "the plan has no teams, for agpcs.torch.Job does not run those.*group_norm"):
+            plan = self.plan(GroupNet, teams=True, **options)
+        self.assertFalse(any(stage.further for stage in plan.stages))
+
+
 class Dropping(Gpt4):
     def forward(self, tokens):
         return super().forward(tokens) * functional.dropout(torch.ones(WORDS, PLACES), 0.1)
