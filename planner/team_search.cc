@@ -139,6 +139,8 @@ class TeamClimber {
   bool try_to_go(const Arrangement& next) {
     for (const bool spare_memory : {false, true}) {
       std::optional<Strategy> strategy = made_of(next, spare_memory);
+      // Teams that divide nothing may have to divide parameters.
+      if (!strategy && !spare_memory && !score_.fits()) continue;
       if (!strategy) return false;
       const double most = score_.fits() ? score_.step_seconds : kNoLimit;
       const Score score = evaluator_.evaluate_up_to(*strategy, most);
@@ -154,7 +156,8 @@ class TeamClimber {
     return false;
   }
 
-  /// Returns the strategy; nothing if it has none, or teams where no plan has them.
+  /// Returns the strategy; nothing if it has none, teams where no plan has them, or teams that
+  /// divide nothing.
   std::optional<Strategy> made_of(const Arrangement& next, bool spare_memory) {
     const Arrangement now = arrangement();
     Strategy strategy = here_;
@@ -211,7 +214,7 @@ class TeamClimber {
       return false;
     }
     std::optional<FormedStage> made = teams_.make(std::move(order));
-    if (!made) return false;
+    if (!made || !divides_any(made->body)) return false;
     made->spec.in_flight = strategy.stages[at(stage)].in_flight;
     made->spec.body = static_cast<int>(strategy.bodies.size());
     strategy.stages[at(stage)] = std::move(made->spec);

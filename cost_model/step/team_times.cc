@@ -54,6 +54,10 @@ class TeamWork::Clock {
     std::fill(run_.begin(), run_.end(), 0);
   }
   void exchange(const TeamTraffic& traffic) {
+    for (std::size_t m = 0; m < devices_.size(); ++m) {
+      compute(m, copy_seconds(cluster_, devices_[m], m, traffic));
+    }
+    if (!is_collective(traffic.exchange)) return;
     meet();
     const double seconds =
         overhead_ + lone_seconds(cluster_, team_exchange(cluster_, devices_, traffic));
@@ -74,16 +78,39 @@ class TeamWork::Clock {
 };
 
 TeamWork::TeamWork(const Graph& graph, const TeamBody& body, Precision precision)
-    : graph_(graph), body_(body), precision_(precision), ops_(body.members()) {
-  for (std::size_t m = 0; m < members(); ++m) {
-    for (const TeamOp& op : body.ops) ops_[m].push_back(member_op(graph, body, op, m));
-  }
+    : graph_(graph), body_(body), precision_(precision), units_(body.ops.size()) {
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     if (body.ops[i].split == kNone) continue;
     OpSplit split = splits_of(graph, body.ops[i].op)[at(body.ops[i].split)];
+    units_[i] = split.units;
     if (!split.inside.empty()) inside_.emplace(i, std::move(split));
   }
+  find_parts();
   find_held();
+}
+
+TeamWork::TeamWork(const TeamWork& like, const TeamBody& body)
+    : graph_(like.graph_),
+      body_(body),
+      precision_(like.precision_),
+      units_(like.units_),
+      inside_(like.inside_) {
+  find_parts();
+  find_held();
+}
+
+void TeamWork::find_parts() {
+  ops_.resize(members());
+  for (std::size_t m = 0; m < members(); ++m) {
+    for (std::size_t i = 0; i < body_.ops.size(); ++i) {
+      const TeamOp& op = body_.ops[i];
+      ops_[m].push_back(
+          op.division == kNone
+              ? MemberOp{op.op, kNone, 0}
+              : MemberOp{op.op, op.split,
+                         body_.divisions[at(op.division)].range(m, units_[i]).size()});
+    }
+  }
 }
 
 void TeamWork::find_held() {
@@ -96,25 +123,31 @@ void TeamWork::find_held() {
   }
 }
 
+std::vector<std::int64_t> TeamWork::held_elements() const {
+  std::vector<std::int64_t> all(members());
+  for (const auto& [parameter, held] : held_) {
+    for (std::size_t m = 0; m < all.size(); ++m) all[m] += held[m];
+  }
+  return all;
+}
+
 /// Calls `operators(i)` for each operator of a pass, by its index in the body, and
-/// `collective(TeamTraffic)` for each collective, in their order.
-template <typename Operators, typename Collective>
+/// `exchange(TeamTraffic)` for each exchange, in their order.
+template <typename Operators, typename Exchanges>
 void TeamWork::walk(bool forward, std::int64_t samples, Operators operators,
-                    Collective collective) const {
+                    Exchanges exchange) const {
   const auto within = [&](std::size_t op) {
     const auto inside = inside_.find(op);
     if (!forward || inside == inside_.end()) return;
     for (const TeamTraffic& traffic :
          inside_traffic(graph_, body_.ops[op].op, inside->second, samples, members())) {
-      collective(traffic);
+      exchange(traffic);
     }
   };
   for (const TeamStep& step : forward ? body_.forward : body_.backward) {
     if (step.form != kNone) {
-      const TeamTraffic traffic =
-          forward ? forward_traffic(graph_, body_, step.form, samples, precision_)
-                  : backward_traffic(graph_, body_, step.form, samples, precision_);
-      if (is_collective(traffic.exchange)) collective(traffic);
+      exchange(forward ? forward_traffic(graph_, body_, step.form, samples, precision_)
+                       : backward_traffic(graph_, body_, step.form, samples, precision_));
       continue;
     }
     for (int i = step.first; i <= step.last; ++i) {
@@ -149,8 +182,7 @@ TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
       },
       [&](const TeamTraffic& traffic) { backward.exchange(traffic); });
   for (const TeamStep& step : body_.step_end) {
-    const TeamTraffic traffic = backward_traffic(graph_, body_, step.form, 1, precision_);
-    if (is_collective(traffic.exchange)) end.exchange(traffic);
+    end.exchange(backward_traffic(graph_, body_, step.form, 1, precision_));
   }
   times.forward = forward.end();
   times.backward = backward.end();
@@ -164,7 +196,11 @@ std::vector<Exchange> TeamWork::exchanges(const Cluster& cluster,
   std::vector<Exchange> all;
   walk(
       forward, samples, [](std::size_t) {},
-      [&](const TeamTraffic& traffic) { all.push_back(team_exchange(cluster, devices, traffic)); });
+      [&](const TeamTraffic& traffic) {
+        if (is_collective(traffic.exchange)) {
+          all.push_back(team_exchange(cluster, devices, traffic));
+        }
+      });
   return all;
 }
 

@@ -23,7 +23,7 @@ namespace agpcs {
 struct TeamPassSeconds {
   double seconds = 0;
   double exchange = 0;            ///< seconds of these in which the members exchange
-  std::vector<double> computing;  ///< by member: seconds in which it computes
+  std::vector<double> computing;  ///< by member: seconds in which it computes, or copies
 };
 
 /// What the passes of a team take for a number of samples.
@@ -47,12 +47,15 @@ double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
 /// of the collectives, one after the other. A collective takes what it takes with all links to
 /// itself, and the overhead of a collective on the slowest member (`message_overhead`). Members
 /// meet within an operator that reduces inside, too: it is the last of its run. What an exchange
-/// does without a message takes no time.
+/// copies within a member's memory takes the bytes at the bandwidth of that memory, before the
+/// members meet, and belongs to what the member computes.
 ///
 /// Refers to `graph` and `body`.
 class TeamWork {
  public:
   TeamWork(const Graph& graph, const TeamBody& body, Precision precision);
+  /// The same of a body that differs in its parts and divisions alone, in less time.
+  TeamWork(const TeamWork& like, const TeamBody& body);
 
   std::size_t members() const { return body_.members(); }
   const TeamBody& body() const { return body_; }
@@ -62,6 +65,8 @@ class TeamWork {
                   std::int64_t samples) const;
   /// Returns the elements that each member holds of a parameter. Needs: the body trains it.
   const std::vector<std::int64_t>& held(TensorId parameter) const { return held_.at(parameter); }
+  /// Returns the elements that each member holds of all parameters that the body trains.
+  std::vector<std::int64_t> held_elements() const;
 
   /// Returns the collectives of a forward or backward pass, and of the end of a step, on the links
   /// of `devices`.
@@ -72,13 +77,15 @@ class TeamWork {
 
  private:
   class Clock;
-  template <typename Operators, typename Collective>
-  void walk(bool forward, std::int64_t samples, Operators operators, Collective collective) const;
+  template <typename Operators, typename Exchanges>
+  void walk(bool forward, std::int64_t samples, Operators operators, Exchanges exchange) const;
+  void find_parts();
   void find_held();
 
   const Graph& graph_;
   const TeamBody& body_;
   Precision precision_;
+  std::vector<std::int64_t> units_;         // by operator of the body: those of its split
   std::vector<std::vector<MemberOp>> ops_;  // by member, then operator of the body
   std::unordered_map<TensorId, std::vector<std::int64_t>> held_;  // elements, by member
   std::unordered_map<std::size_t, OpSplit> inside_;  // splits of operators that reduce inside

@@ -48,6 +48,7 @@ class Parts {
   int axis() const { return axis_; }
   const Ranges& elements(std::size_t member) const { return elements_[member]; }
   std::int64_t count(std::size_t member) const { return size_of_all(elements_[member]); }
+  std::int64_t bytes(std::size_t member) const { return count(member) * slice_; }
   /// Returns the bytes of one element of the axis.
   std::int64_t slice() const { return slice_; }
 
@@ -59,7 +60,7 @@ class Parts {
 
 std::vector<std::int64_t> bytes_of_parts(const Parts& parts, std::size_t members) {
   std::vector<std::int64_t> bytes;
-  for (std::size_t m = 0; m < members; ++m) bytes.push_back(parts.count(m) * parts.slice());
+  for (std::size_t m = 0; m < members; ++m) bytes.push_back(parts.bytes(m));
   return bytes;
 }
 
@@ -71,10 +72,40 @@ std::vector<std::int64_t> bytes_between(const Parts& given, const Parts& taken, 
     for (std::size_t k = 0; k < members; ++k) {
       bytes.push_back(given.axis() == taken.axis()
                           ? common(given.elements(m), taken.elements(k)) * given.slice()
-                          : given.count(m) * given.slice() / extent * taken.count(k));
+                          : given.bytes(m) / extent * taken.count(k));
     }
   }
   return bytes;
+}
+
+/// Returns whether parts of a tensor that lie one behind the other are the whole tensor.
+bool lie_behind_one_another(const TeamPlacement& part, const Tensor& tensor, std::int64_t samples) {
+  if (part.bands.size() != 1) return false;
+  std::int64_t before = 1;
+  for (int axis = 0; axis < part.axis; ++axis) before *= tensor.shape[at(axis)].at(samples);
+  return before == 1;
+}
+
+/// Returns what each member copies of an all-to-all: what it keeps, gives and gets. `bytes`: as in
+/// TeamTraffic.
+std::vector<std::int64_t> copied_between(const std::vector<std::int64_t>& bytes,
+                                         std::size_t members) {
+  std::vector<std::int64_t> copied(members);
+  for (std::size_t m = 0; m < members; ++m) {
+    for (std::size_t k = 0; k < members; ++k) {
+      copied[m] += 2 * bytes[m * members + k];
+      if (k != m) copied[m] += 2 * bytes[k * members + m];
+    }
+  }
+  return copied;
+}
+
+/// Returns the numbers of the members in the order of their ranks.
+std::vector<std::size_t> in_rank_order(const std::vector<DeviceId>& devices) {
+  std::vector<std::size_t> order(devices.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t m) { return devices[m]; });
+  return order;
 }
 
 /// Returns the turn of an all-to-all in which each member sends to the one that is so far from it.
@@ -113,24 +144,41 @@ TeamTraffic team_traffic(const std::vector<Division>& divisions, std::size_t mem
   const auto parts = [&](const TeamPlacement& part) {
     return Parts(divisions, members, part, tensor, bytes);
   };
+  // Something is read once and written once.
+  const auto copied = [&](std::int64_t of_all, const TeamPlacement& part) {
+    for (const std::int64_t own : bytes_of_parts(parts(part), members)) {
+      traffic.copied.push_back(of_all + 2 * own);
+    }
+  };
   switch (traffic.exchange) {
+    case TeamExchange::kNothing:
+      break;
+    case TeamExchange::kTakePart:
+      // Of a parameter, one range is a view.
+      if (tensor.kind != TensorKind::kParameter || to.bands.size() > 1) copied(0, to);
+      break;
+    case TeamExchange::kKeepOne:
+      traffic.copied.assign(members, bytes);
+      traffic.copied[0] = 0;
+      break;
+    case TeamExchange::kFillWithZeros:
+      copied(bytes, from);
+      break;
     case TeamExchange::kAllReduce:
       traffic.bytes = {bytes};
       break;
     case TeamExchange::kAllGather:
       traffic.bytes = bytes_of_parts(parts(from), members);
+      copied(lie_behind_one_another(from, tensor, samples) ? 0 : 2 * bytes, from);
       break;
     case TeamExchange::kReduceScatter:
       traffic.bytes = bytes_of_parts(parts(to), members);
+      copied(2 * bytes, to);
       break;
     case TeamExchange::kAllToAll:
       traffic.bytes =
           bytes_between(parts(from), parts(to), tensor.shape[at(to.axis)].fixed, members);
-      break;
-    case TeamExchange::kNothing:
-    case TeamExchange::kTakePart:
-    case TeamExchange::kKeepOne:
-    case TeamExchange::kFillWithZeros:
+      traffic.copied = copied_between(traffic.bytes, members);
       break;
   }
   return traffic;
@@ -169,15 +217,27 @@ std::vector<TeamTraffic> inside_traffic(const Graph& graph, OpId op, const OpSpl
 
 Exchange team_exchange(const Cluster& cluster, const std::vector<DeviceId>& devices,
                        const TeamTraffic& traffic) {
+  const std::vector<std::size_t> order = in_rank_order(devices);
+  std::vector<DeviceId> ranked;
+  for (const std::size_t m : order) ranked.push_back(devices[m]);
+  std::vector<std::int64_t> bytes;
+  const auto take_parts = [&] {
+    for (const std::size_t m : order) bytes.push_back(traffic.bytes[m]);
+  };
   switch (traffic.exchange) {
     case TeamExchange::kAllReduce:
-      return all_reduce(cluster, devices, AllReduce::kRing, traffic.bytes[0]);
+      return all_reduce(cluster, ranked, AllReduce::kRing, traffic.bytes[0]);
     case TeamExchange::kAllGather:
-      return all_gather(cluster, devices, AllReduce::kRing, traffic.bytes);
+      take_parts();
+      return all_gather(cluster, ranked, AllReduce::kRing, bytes);
     case TeamExchange::kReduceScatter:
-      return reduce_scatter(cluster, devices, AllReduce::kRing, traffic.bytes);
+      take_parts();
+      return reduce_scatter(cluster, ranked, AllReduce::kRing, bytes);
     case TeamExchange::kAllToAll:
-      return all_to_all(cluster, devices, traffic.bytes);
+      for (const std::size_t m : order) {
+        for (const std::size_t k : order) bytes.push_back(traffic.bytes[m * order.size() + k]);
+      }
+      return all_to_all(cluster, ranked, bytes);
     case TeamExchange::kNothing:
     case TeamExchange::kTakePart:
     case TeamExchange::kKeepOne:
@@ -185,6 +245,21 @@ Exchange team_exchange(const Cluster& cluster, const std::vector<DeviceId>& devi
       break;
   }
   return {};
+}
+
+double copy_seconds(const Cluster& cluster, DeviceId device, std::size_t member,
+                    const TeamTraffic& traffic) {
+  if (traffic.copied.empty()) return 0;
+  return static_cast<double>(traffic.copied[member]) / cluster.kind_of(device).memory_bandwidth;
+}
+
+double lone_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                    const TeamTraffic& traffic) {
+  double copying = 0;
+  for (std::size_t m = 0; m < devices.size(); ++m) {
+    copying = std::max(copying, copy_seconds(cluster, devices[m], m, traffic));
+  }
+  return copying + lone_seconds(cluster, team_exchange(cluster, devices, traffic));
 }
 
 }  // namespace agpcs

@@ -72,6 +72,10 @@ std::vector<TeamStep> steps_of(const std::vector<PlacedExchange>& exchanges, int
 
 }  // namespace
 
+bool divides_any(const TeamBody& body) {
+  return std::ranges::any_of(body.ops, [](const TeamOp& op) { return op.division != kNone; });
+}
+
 bool has_gradient(const Tensor& tensor) {
   return tensor.needs_gradient && is_floating(tensor.type);
 }

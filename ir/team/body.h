@@ -65,6 +65,10 @@ struct TeamBody {
   friend bool operator==(const TeamBody&, const TeamBody&) = default;
 };
 
+/// Returns whether the members divide any operator. Where they do not, each computes all of them,
+/// and a member alone would take as long.
+bool divides_any(const TeamBody& body);
+
 /// Returns whether a gradient flows to the tensor.
 bool has_gradient(const Tensor& tensor);
 /// Returns the tensors that leave a body with the operators `ops`, ascending: the loss, and what

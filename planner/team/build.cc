@@ -172,7 +172,7 @@ TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
       const auto traffic_of = forward ? forward_traffic : backward_traffic;
       const TeamTraffic traffic =
           traffic_of(problem.graph, body, step.form, problem.samples, problem.precision);
-      if (is_collective(traffic.exchange)) sum += problem.costs.exchange(traffic);
+      if (traffic.exchange != TeamExchange::kNothing) sum += problem.costs.exchange(traffic);
     }
   };
   add(body.forward, true, seconds.exchange);

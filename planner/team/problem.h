@@ -21,7 +21,7 @@ struct TeamCosts {
   /// Of the forward and backward pass of what a member computes of an operator, for one
   /// micro-batch; `part`: the member's part of the operator (1: all).
   std::function<double(const MemberOp& of, std::size_t member, double part)> compute;
-  /// Of a collective.
+  /// Of an exchange.
   std::function<double(const TeamTraffic& traffic)> exchange;
   /// May be absent: is told, before a choice, all that `compute` will be asked for.
   std::function<void(std::span<const MemberOp> parts)> prepare = {};
@@ -53,14 +53,15 @@ struct TeamSpeeds {
 };
 
 /// Returns costs by a roofline: an operator takes the longer of arithmetic and memory, a part of it
-/// that part of the time. Collectives go round a ring, as if parts were even.
+/// that part of the time. Collectives go round a ring, as if parts were even; what members copy
+/// moves through their memory.
 TeamCosts roofline_costs(const Graph& graph, TeamSpeeds speeds, std::int64_t samples,
                          Precision precision);
 
 /// What a body takes.
 struct TeamSeconds {
   double compute = 0;   ///< a micro-batch: of every operator the slowest member's time
-  double exchange = 0;  ///< a micro-batch: collectives of both passes, and within operators
+  double exchange = 0;  ///< a micro-batch: exchanges of both passes, and within operators
   double step_end = 0;  ///< a step: gradients of parameters
   /// Returns what the choice minimizes: the seconds of a micro-batch, with its share of a step's.
   double per_micro_batch(std::int64_t micro_batches) const {

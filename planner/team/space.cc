@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -175,8 +176,8 @@ class SpaceBuilder {
                   std::vector<TeamOption>& options) {
     const auto placements = placements_of(problem_.graph, op, ways, space_.divisions);
     if (!placements) return;
-    TeamOption option{op.split, op.division,         op.bands, op.own_gradient, {},
-                      {},       seconds_of(op, ways)};
+    TeamOption option{
+        op.split, op.division, op.bands, op.own_gradient, {}, {}, known_seconds(op, ways)};
     const Op& whole = problem_.graph.op(op.op);
     if (!number_forms(whole.inputs, placements->inputs, option.inputs)) return;
     if (!number_forms(whole.outputs, placements->outputs, option.outputs)) return;
@@ -200,6 +201,16 @@ class SpaceBuilder {
       if (found == known.end()) known.push_back(placements[i]);
     }
     return true;
+  }
+
+  /// Looks seconds up, once for operators that are alike; the first one may wait for samples.
+  double known_seconds(const TeamOp& op, const std::vector<OpSplit>& ways) {
+    const auto index = space_.options.size() - 1;
+    if (problem_.alike.empty() || op.op == 0) return seconds_of(op, ways);
+    const auto [known, added] =
+        seconds_.try_emplace({problem_.alike[index], op.split, op.division}, 0);
+    if (added) known->second = seconds_of(op, ways);
+    return known->second;
   }
 
   double seconds_of(const TeamOp& op, const std::vector<OpSplit>& ways) const {
@@ -226,12 +237,15 @@ class SpaceBuilder {
     const Tensor& tensor = problem_.graph.tensor(id);
     TensorForms& all = forms(id);
     all.free = !all.made_here && !has_gradient(tensor);
+    const auto [known, added] = exchanges_.try_emplace(look_of(tensor, all.placements));
     for (const TeamPlacement& from : all.placements) {
-      std::vector<double>& row = all.seconds.emplace_back();
+      if (!added) break;
+      std::vector<double>& row = known->second.emplace_back();
       for (const TeamPlacement& to : all.placements) {
         row.push_back(exchange_seconds(tensor, from, to));
       }
     }
+    all.seconds = known->second;
     if (all.free || all.made_here) return;
     for (int form = 0; form < static_cast<int>(all.placements.size()); ++form) {
       const bool part =
@@ -247,6 +261,23 @@ class SpaceBuilder {
     }
   }
 
+  /// All that the seconds of exchanges of a tensor depend on.
+  static std::vector<std::int64_t> look_of(const Tensor& tensor,
+                                           const std::vector<TeamPlacement>& placements) {
+    std::vector<std::int64_t> look = {static_cast<std::int64_t>(tensor.type),
+                                      tensor.kind == TensorKind::kParameter, has_gradient(tensor),
+                                      static_cast<std::int64_t>(tensor.shape.size())};
+    for (const Extent& extent : tensor.shape) {
+      look.insert(look.end(), {extent.fixed, extent.per_sample});
+    }
+    for (const TeamPlacement& one : placements) {
+      look.insert(look.end(), {static_cast<std::int64_t>(one.kind), one.gradient_is_sum, one.axis,
+                               one.division, static_cast<std::int64_t>(one.bands.size())});
+      look.insert(look.end(), one.bands.begin(), one.bands.end());
+    }
+    return look;
+  }
+
   double largest_part(const TeamPlacement& placement) const {
     if (placement.kind != Placement::Kind::kPart) return 1;
     double largest = 0;
@@ -260,17 +291,19 @@ class SpaceBuilder {
   double exchange_seconds(const Tensor& tensor, const TeamPlacement& from,
                           const TeamPlacement& to) const {
     const bool parameter = tensor.kind == TensorKind::kParameter;
-    const auto seconds_of = [&](const TeamPlacement& have, const TeamPlacement& need) {
+    const auto seconds_of = [&](const TeamPlacement& have, const TeamPlacement& need) -> double {
+      if (exchange_between(have, need) == TeamExchange::kNothing) return 0;
       return problem_.costs.exchange(team_traffic(space_.divisions, problem_.parts.size(), have,
                                                   need, tensor, problem_.samples,
                                                   problem_.precision));
     };
-    double seconds = 0;
-    if (is_collective(exchange_between(from, to))) {
-      if (parameter) return kNeverSeconds;  // no member holds what it would gather
-      seconds += seconds_of(from, to);
+    // No member holds what it would gather, and none holds a part that no operator reads.
+    const TeamExchange forward = exchange_between(from, to);
+    if (parameter && (is_collective(forward) || forward == TeamExchange::kFillWithZeros)) {
+      return kNeverSeconds;
     }
-    if (has_gradient(tensor) && is_collective(gradient_exchange(from, to))) {
+    double seconds = seconds_of(from, to);
+    if (has_gradient(tensor)) {
       seconds += seconds_of(gradient_of(to), gradient_of(from)) /
                  (parameter ? static_cast<double>(problem_.micro_batches) : 1);
     }
@@ -282,7 +315,9 @@ class SpaceBuilder {
   std::unordered_map<OpId, const std::vector<OpSplit>*> splits_;
   TeamSpace space_;
   std::set<TensorId> touched_;
-  std::map<std::int64_t, std::set<Bands>> bands_;  // elements of each, by the axis's
+  std::map<std::int64_t, std::set<Bands>> bands_;        // elements of each, by the axis's
+  std::map<std::tuple<int, int, int>, double> seconds_;  // by number of the like, split, division
+  std::map<std::vector<std::int64_t>, std::vector<std::vector<double>>> exchanges_;  // by look
 };
 
 }  // namespace

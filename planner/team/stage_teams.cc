@@ -41,6 +41,11 @@ std::int64_t rounded(std::int64_t number) {
   return number > 2 * power ? 4 * power : power;
 }
 
+std::vector<DeviceId> in_ascending_order(std::vector<DeviceId> devices) {
+  std::ranges::sort(devices);
+  return devices;
+}
+
 int kind_of(const Problem& problem, DeviceId device) {
   return problem.cluster.devices[at(device)].kind;
 }
@@ -63,9 +68,10 @@ std::int64_t trained_elements(const Graph& graph, const std::vector<OpId>& ops) 
 StageTeams::Look StageTeams::look_of(const Team& team) const {
   Look look;
   for (const DeviceId id : team) look.kinds.push_back(kind_of(problem_, id));
+  const Team ranked = in_ascending_order(team);
   for (const std::int64_t bytes : {kSmallSum, kLargeSum}) {
-    look.links.push_back(lone_seconds(problem_.cluster,
-                                      all_reduce(problem_.cluster, team, AllReduce::kRing, bytes)));
+    look.links.push_back(lone_seconds(
+        problem_.cluster, all_reduce(problem_.cluster, ranked, AllReduce::kRing, bytes)));
   }
   return look;
 }
@@ -163,8 +169,7 @@ TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples,
         const auto [entry, added] = known.try_emplace(traffic, 0);
         if (!added) return entry->second;
         for (const Team& team : unlike) {
-          entry->second =
-              std::max(entry->second, lone_seconds(cluster, team_exchange(cluster, team, traffic)));
+          entry->second = std::max(entry->second, lone_seconds(cluster, team, traffic));
         }
         return entry->second;
       };

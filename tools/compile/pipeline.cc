@@ -2,14 +2,18 @@
 #include "tools/compile/pipeline.h"
 
 #include "cost_model/explain/drifted_cluster.h"
+#include "cost_model/network/link_model.h"
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/all_values.h"
+#include "ir/base/at.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/named.h"
+#include "ir/base/units.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/loss_summary.h"
 #include "ir/graph/training_graph.h"
 #include "ir/plan/choices.h"
+#include "ir/team/body.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/learn/learning_refiner.h"
 #include "tools/common/calibrated_cluster.h"
@@ -18,6 +22,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -150,6 +155,36 @@ Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& p
   return plan;
 }
 
+/// Returns bytes per second of a large all-reduce among the members of a stage's first team.
+double rate_of_team(const Cluster& cluster, const StageSpec& spec) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 26;
+  std::vector<DeviceId> members = members_of(spec, 0);
+  std::sort(members.begin(), members.end());
+  return static_cast<double>(kBytes) /
+         lone_seconds(cluster, all_reduce(cluster, members, AllReduce::kRing, kBytes));
+}
+
+/// Returns a warning for each stage of a layout whose teams divide nothing.
+std::string idle_teams_warning(const Compiled& compiled) {
+  const Evaluated& best = compiled.planned.best;
+  std::string text;
+  for (std::size_t s = 0; s < best.strategy.stages.size(); ++s) {
+    const StageSpec& spec = best.strategy.stages[s];
+    if (!spec.has_teams() || divides_any(best.strategy.bodies[at(spec.body)])) continue;
+    const TeamBody& body = best.strategy.bodies[at(spec.body)];
+    text += fmt::format(
+        "warning: layout: the teams of stage {} divide none of {}: any division exchanges more "
+        "than it saves on their links, {}/s in an all-reduce. So each member computes everything, "
+        "and {} of {} devices add nothing\n"
+        "  hint: replicas (',' in place of '+') share the samples; teams need faster links between "
+        "their members, or operators that compute more for each byte that these exchange\n",
+        best.plan.stages[s].name, plural(static_cast<std::int64_t>(body.ops.size()), "operator"),
+        byte_figure(std::llround(rate_of_team(compiled.problem->cluster, spec))),
+        spec.devices.size() * (body.members() - 1), spec.devices.size() * body.members());
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
@@ -197,6 +232,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   Compiled compiled;
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
   progress.made(compiled.planned);
+  if (!options.layout.empty()) stages.warn(idle_teams_warning(compiled));
   return compiled;
 }
 

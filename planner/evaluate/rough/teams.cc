@@ -24,13 +24,10 @@ double most_held_of(const Graph& graph, const TeamBody& body, const TeamWork& wo
       parameters.insert(form.tensor);
     }
   }
-  std::vector<std::int64_t> held(body.members());
   std::int64_t all = 0;
-  for (const TensorId id : parameters) {
-    all += elements_at(graph.tensor(id).shape, 1);
-    for (std::size_t m = 0; m < held.size(); ++m) held[m] += work.held(id)[m];
-  }
+  for (const TensorId id : parameters) all += elements_at(graph.tensor(id).shape, 1);
   if (all == 0) return 1;
+  const std::vector<std::int64_t> held = work.held_elements();
   return static_cast<double>(*std::max_element(held.begin(), held.end())) /
          static_cast<double>(all);
 }

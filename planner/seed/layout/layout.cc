@@ -208,6 +208,7 @@ class LayoutMaker {
     if (strategy && tools_.evaluator.lacking(*strategy) > 0) {
       AGPCS_TRY(strategy, helped(*strategy));
     }
+    if (strategy && !std::ranges::all_of(strategy->bodies, divides_any)) strategy.reset();
     return strategy;
   }
 

@@ -62,7 +62,8 @@ class LayoutStrategies {
   /// Returns the seeder's candidates.
   Result<std::vector<Strategy>> of(const Layout& layout);
   /// Returns the one with that number of micro-batches, helped if it would lack memory; nothing if
-  /// there is none. Errors: kInfeasible: a stage with teams shares a parameter with another one.
+  /// there is none, or if a stage's teams would divide nothing. Errors: kInfeasible: a stage with
+  /// teams shares a parameter with another one.
   Result<std::optional<Strategy>> of(const Layout& layout, std::int64_t micro_batches);
 
   /// What it asks, for others that ask about the same strategies.

@@ -117,10 +117,12 @@ std::int64_t sent_of_two(const TeamProblem& problem, const TeamBody& body, bool 
   return bytes;
 }
 
-/// As `roofline_costs`, where an all-to-all is as slow as gathering all: what Megatron-LM has.
+/// As `roofline_costs`, where an all-to-all is as slow as gathering all, and nothing is copied
+/// within a device: what Megatron-LM has.
 TeamCosts without_all_to_all(const Graph& graph, const TeamSpeeds& speeds, std::int64_t samples) {
   TeamCosts costs = roofline_costs(graph, speeds, samples, Precision::kFp32);
-  costs.exchange = [given = costs.exchange](const TeamTraffic& traffic) {
+  costs.exchange = [given = costs.exchange](TeamTraffic traffic) {
+    traffic.copied.clear();
     if (traffic.exchange != TeamExchange::kAllToAll) return given(traffic);
     const std::int64_t all =
         std::accumulate(traffic.bytes.begin(), traffic.bytes.end(), std::int64_t{0});

@@ -205,10 +205,14 @@ TEST(TeamTraffic, HasTheBytesOfTheBlocksThatMembersExchange) {
           team_traffic(divisions, 3, parts[a], parts[b], tensor, kSamples, Precision::kFp32);
       ASSERT_EQ(traffic.exchange, TeamExchange::kAllToAll);
       for (std::size_t m = 0; m < 3; ++m) {
+        std::int64_t copied = 0;  // what it keeps, packs and unpacks, read and written
         for (std::size_t k = 0; k < 3; ++k) {
-          EXPECT_EQ(traffic.bytes[m * 3 + k],
-                    bytes_of_blocks(divisions, parts[a], m, parts[b], k, tensor));
+          const std::int64_t given = bytes_of_blocks(divisions, parts[a], m, parts[b], k, tensor);
+          EXPECT_EQ(traffic.bytes[m * 3 + k], given);
+          copied += 2 * given;
+          if (k != m) copied += 2 * bytes_of_blocks(divisions, parts[a], k, parts[b], m, tensor);
         }
+        EXPECT_EQ(traffic.copied[m], copied);
       }
     }
     const TeamPlacement sum{Placement::Kind::kSum};
@@ -225,17 +229,82 @@ TEST(TeamTraffic, HasTheBytesOfTheBlocksThatMembersExchange) {
   }
 }
 
+TEST(TeamTraffic, CountsWhatMembersCopyInTheirMemory) {
+  Tensor tensor;
+  tensor.shape = {{0, 1}, {12, 0}, {8, 0}};
+  constexpr std::int64_t kAll = kSamples * 12 * 8 * 4;
+  const std::vector<Division> divisions = {*divide(12, {2, 1})};
+  const TeamPlacement copy, sum{Placement::Kind::kSum}, summed{Placement::Kind::kCopy, true},
+      part{Placement::Kind::kPart, false, 1, {12}, 0},
+      bands{Placement::Kind::kPart, false, 1, {6, 6}, 0};
+  const auto copied = [&](const TeamPlacement& from, const TeamPlacement& to,
+                          std::int64_t samples = kSamples) {
+    return team_traffic(divisions, 2, from, to, tensor, samples, Precision::kFp32).copied;
+  };
+  using Bytes = std::vector<std::int64_t>;
+  const Bytes taken = {2 * kAll * 2 / 3, 2 * kAll / 3};  // read and written
+  EXPECT_EQ(copied(copy, part), taken);
+  EXPECT_EQ(copied(summed, part), taken);
+  EXPECT_EQ(copied(copy, sum), (Bytes{0, kAll}));  // zeros
+  EXPECT_EQ(copied(part, sum), (Bytes{kAll + taken[0], kAll + taken[1]}));
+  EXPECT_EQ(copied(part, copy), (Bytes{2 * kAll + taken[0], 2 * kAll + taken[1]}));
+  EXPECT_EQ(copied(sum, part), (Bytes{2 * kAll + taken[0], 2 * kAll + taken[1]}));
+  EXPECT_EQ(copied(sum, copy), Bytes());
+  EXPECT_EQ(copied(copy, copy), Bytes());
+  // Of one sample, gathered parts lie one behind the other, unless there are bands.
+  const Bytes of_one = {taken[0] / kSamples, taken[1] / kSamples};
+  EXPECT_EQ(copied(part, copy, 1), of_one);
+  EXPECT_EQ(copied(bands, copy, 1)[0], 2 * kAll / kSamples + of_one[0]);
+  tensor.kind = TensorKind::kParameter;
+  EXPECT_EQ(copied(copy, part), Bytes());  // a view
+  EXPECT_EQ(copied(copy, bands), taken);
+}
+
+TEST(TeamTraffic, GoesInTheOrderOfRanksWhateverThatOfMembersIs) {
+  const Cluster cluster =
+      cluster_of("kind a\nhost g a 2 bandwidth=1e11 nic=1e9\nhost h a 2 bandwidth=1e11 nic=1e9\n");
+  const std::vector<DeviceId> ranked = {0, 1, 2, 3}, members = {2, 0, 3, 1};
+  const auto of = [&](TeamExchange exchange, std::vector<std::int64_t> bytes) {
+    return team_exchange(cluster, members, {exchange, std::move(bytes)});
+  };
+  const auto expect_same = [&](const Exchange& a, const Exchange& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(a[i].flows.size(), b[i].flows.size());
+      for (std::size_t f = 0; f < a[i].flows.size(); ++f) {
+        EXPECT_EQ(a[i].flows[f].links, b[i].flows[f].links);
+        EXPECT_EQ(a[i].flows[f].bytes, b[i].flows[f].bytes);
+      }
+    }
+  };
+  const std::vector<std::int64_t> parts = {300, 200, 400, 100}, by_rank = {200, 100, 300, 400};
+  expect_same(of(TeamExchange::kAllReduce, {4000}),
+              all_reduce(cluster, ranked, AllReduce::kRing, 4000));
+  expect_same(of(TeamExchange::kAllGather, parts),
+              all_gather(cluster, ranked, AllReduce::kRing, by_rank));
+  expect_same(of(TeamExchange::kReduceScatter, parts),
+              reduce_scatter(cluster, ranked, AllReduce::kRing, by_rank));
+  // Member 0, on device 2, gives member 3, on device 1, what is in row 0 and column 3.
+  std::vector<std::int64_t> between(16, 0);
+  between[3] = 500;
+  const Exchange turns = of(TeamExchange::kAllToAll, between);
+  ASSERT_EQ(turns.size(), 1u);
+  ASSERT_EQ(turns[0].flows.size(), 1u);
+  EXPECT_EQ(turns[0].flows[0].senders, std::vector<DeviceId>{2});
+  EXPECT_EQ(turns[0].flows[0].bytes, 500);
+}
+
 TEST(TeamTraffic, GoesRoundARingOrInTurns) {
   const Cluster cluster = cluster_of("kind a\nhost h a 3 bandwidth=1e9 latency=1e-6\n");
   const auto seconds = [&](TeamExchange exchange, std::vector<std::int64_t> bytes) {
     const std::vector<DeviceId> devices = {2, 0, 1};
-    return lone_seconds(cluster, team_exchange(cluster, devices, {exchange, std::move(bytes)}));
+    return lone_seconds(cluster, devices, {exchange, std::move(bytes)});
   };
   EXPECT_DOUBLE_EQ(seconds(TeamExchange::kAllReduce, {3000}), 4 * 2e-6 + 4e-6);
   // A hop of the ring carries all parts but the smallest.
   EXPECT_DOUBLE_EQ(seconds(TeamExchange::kAllGather, {3000, 2000, 1000}), 2 * 2e-6 + 5e-6);
   EXPECT_DOUBLE_EQ(seconds(TeamExchange::kReduceScatter, {3000, 2000, 1000}), 2 * 2e-6 + 5e-6);
-  // Turns: 0 to 1, 1 to 2 and 2 to 0, at most 4000 bytes; then 0 to 2 alone.
+  // Turns of devices 2, 0 and 1: each to the one behind it, at most 4000 bytes; then 2 to 1 alone.
   EXPECT_DOUBLE_EQ(
       seconds(TeamExchange::kAllToAll, {9000, 1000, 2000, 0, 9000, 4000, 3000, 0, 9000}),
       2 * 2e-6 + 4e-6 + 2e-6);

@@ -4,6 +4,7 @@
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "planner/refine/refiner.h"
+#include "planner/seed/seeder.h"
 #include "planner/team_search.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/support/team_models.h"
@@ -56,6 +57,27 @@ TEST(TeamSearch, ASingleSampleIsComputedByTeams) {
 TEST(TeamSearch, SlowLinksHaveNoTeams) {
   const auto problem = problem_of(1, true, "1e8");
   EXPECT_TRUE(planned(*problem).best.plan.bodies.empty());
+}
+
+TEST(TeamSearch, NoSeedAndNoNeighbourHasTeamsThatDivideNothing) {
+  const auto slow = problem_of(2, true, "1e6"), fast = problem_of(2, true);
+  for (const bool is_fast : {false, true}) {
+    const Problem& problem = is_fast ? *fast : *slow;
+    const auto seeds = (*make_seeder("teams"))->seed(problem, Rng(0));
+    ASSERT_TRUE(seeds.ok()) << seeds.status().message();
+    EXPECT_EQ(seeds->empty(), !is_fast);
+    for (const Strategy& seed : *seeds) {
+      for (const TeamBody& body : seed.bodies) EXPECT_TRUE(divides_any(body));
+    }
+  }
+  // A start that takes longer than any team: only a plan without teams could be better.
+  Evaluator evaluator(*slow);
+  Seed plain;
+  plain.strategy.stage_of.assign(slow->graph.ops.size(), 0);
+  plain.strategy.stages = {{{0, 1}, {1, 1}}};
+  plain.score = evaluator.evaluate(plain.strategy);
+  plain.score.step_seconds *= 1000;
+  EXPECT_FALSE(search_teams(*slow, evaluator, plain, {}, nullptr));
 }
 
 TEST(TeamSearch, TheSearchIsNoWorseThanWithoutTeamsAndEqualOnEveryRun) {

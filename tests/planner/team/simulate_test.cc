@@ -4,11 +4,14 @@
 #include "cost_model/step/member_costs.h"
 #include "cost_model/step/model.h"
 #include "cost_model/step/simulator.h"
+#include "cost_model/step/team_times.h"
+#include "cost_model/step/team_traffic.h"
 #include "ir/base/at.h"
 #include "ir/plan/body/body.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/evaluate/step_folder.h"
 #include "planner/team/choose.h"
+#include "planner/team/space.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 
@@ -105,11 +108,12 @@ Simulated simulated(Graph graph, Cluster cluster, const Strategy& strategy,
   return of;
 }
 
-/// As `roofline_costs` of two members, where an all-to-all is as slow as an all-reduce of all: what
-/// Megatron-LM has.
+/// As `roofline_costs` of two members, where an all-to-all is as slow as an all-reduce of all, and
+/// nothing is copied within a device: what Megatron-LM has.
 TeamCosts without_all_to_all(const Graph& graph) {
   TeamCosts costs = roofline_costs(graph, kSpeeds, 1, Precision::kFp32);
-  costs.exchange = [given = costs.exchange](const TeamTraffic& traffic) {
+  costs.exchange = [given = costs.exchange](TeamTraffic traffic) {
+    traffic.copied.clear();
     if (traffic.exchange != TeamExchange::kAllToAll) return given(traffic);
     // Each gives the other a quarter of the tensor.
     const std::int64_t given_away =
@@ -155,6 +159,23 @@ TEST(TeamStep, ALayerInPartsOfTheSequenceMovesTheSameBytes) {
   EXPECT_EQ(sent_by_first(more) - sent_by_first(size), kMicroBatches * 2 * 2 * hidden + vectors);
 }
 
+/// Returns the bytes that the second of two members copies within its memory in both passes.
+double copied_by_last(const Graph& graph, const TeamBody& body, std::int64_t samples) {
+  double bytes = 0;
+  const auto add = [&](const TeamTraffic& traffic) {
+    if (!traffic.copied.empty()) bytes += static_cast<double>(traffic.copied[1]);
+  };
+  for (const TeamStep& step : body.forward) {
+    if (step.form != kNone) add(forward_traffic(graph, body, step.form, samples, Precision::kFp32));
+  }
+  for (const TeamStep& step : body.backward) {
+    if (step.form != kNone) {
+      add(backward_traffic(graph, body, step.form, samples, Precision::kFp32));
+    }
+  }
+  return bytes;
+}
+
 TEST(TeamStep, OnAFreeNetworkItTakesWhatTheSlowestMemberComputes) {
   const Graph graph = testing::small_gpt();
   const TeamBody body = best_body(graph, {1, 1}, roofline_costs(graph, kSlow, 4, Precision::kFp32));
@@ -168,6 +189,7 @@ TEST(TeamStep, OnAFreeNetworkItTakesWhatTheSlowestMemberComputes) {
     const OpSeconds seconds = costs.seconds(slow, member_op(problem.graph, body, op, 1), 4);
     pass += seconds.forward + seconds.backward;
   }
+  pass += copied_by_last(problem.graph, body, 4) / problem.cluster.kinds[at(slow)].memory_bandwidth;
   std::int64_t elements = 0, tensors = 0;
   for (const PlanBucket& bucket : of.plan.buckets) {
     elements += member_elements(of.plan, bucket, 0, 1);
@@ -175,6 +197,42 @@ TEST(TeamStep, OnAFreeNetworkItTakesWhatTheSlowestMemberComputes) {
   }
   const double step = kMicroBatches * pass + problem.costs.update_seconds(slow, elements, tensors);
   EXPECT_NEAR(of.estimate.step_seconds, step, 1e-9 * step);
+}
+
+TEST(TeamStep, WhatAMemberCopiesTakesTheBandwidthOfItsMemory) {
+  // Whole, divided, whole: members take their parts and gather them, forward and backward.
+  const Graph graph = testing::derived(
+      "graph g\ninput x fp32[n,8,512]\nparameter g fp32[512]\n"
+      "a: y = Mul-14(x, g) -> fp32[n,8,512]\nb: z = Softmax-13(y) axis=-1 -> fp32[n,8,512]\n"
+      "r: l = ReduceMean-13(z) keepdims=0 -> fp32[]\nloss l\n");
+  const Training training = testing::training_of(graph, 4);
+  TeamProblem problem{graph, {0, 1, 2}, {1, 1}, 4, 1, Precision::kFp32, {}};
+  problem.costs = roofline_costs(graph, kSlow, 4, Precision::kFp32);
+  const TeamSpace space = team_space(problem);
+  const auto divided = std::ranges::find_if(
+      space.options[1], [](const TeamOption& option) { return option.division != kNone; });
+  ASSERT_NE(divided, space.options[1].end());
+  const int option = static_cast<int>(divided - space.options[1].begin());
+  const auto body =
+      team_body(problem, space, {0, option, 0}, std::vector<int>(graph.tensors.size(), kNone));
+  ASSERT_TRUE(body);
+  const double copied = copied_by_last(graph, *body, 4);
+  ASSERT_GT(copied, 0);
+  Cluster cluster = free_network();
+  for (const double bandwidth : {3e11, 1e10}) {
+    cluster.kinds[1].memory_bandwidth = bandwidth;
+    const Result<CostTable> table = CostTable::make(graph, cluster, training);
+    ASSERT_TRUE(table.ok()) << table.status().message();
+    MemberCosts costs(graph, cluster, training, *table);
+    double expected = copied / bandwidth;
+    for (const TeamOp& op : body->ops) {
+      expected += costs.seconds(1, member_op(graph, *body, op, 1), 4).sum();
+    }
+    const TeamTimes times =
+        TeamWork(graph, *body, Precision::kFp32).times(cluster, costs, {0, 1}, 4);
+    EXPECT_NEAR(times.forward.computing[1] + times.backward.computing[1], expected,
+                1e-9 * expected);
+  }
 }
 
 TEST(TeamStep, ATeamThatDividesNothingTakesWhatADeviceTakes) {
