@@ -114,7 +114,7 @@ class PathSorter {
     seconds_[{PathSort::kOverhead, 0}] += overhead;
     rest -= overhead;
     if (compute) {
-      const int stage = model_.ranks[at(step.rank)].stage;
+      const int stage = Plan::stage_of_pass(step.instruction, model_.ranks[at(step.rank)].stage);
       const TeamPart team = team_part_of(model_, step.rank, step.instruction);
       const double exchange = std::min(rest, team.exchange);
       seconds_[{PathSort::kCompute, stage}] += rest - exchange;

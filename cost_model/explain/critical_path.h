@@ -26,7 +26,8 @@ struct PathStep {
 
 /// The sorts of time that the path consists of.
 enum class PathSort : std::uint8_t {
-  kCompute,   ///< computing of a stage; of teams, their slowest members' at each place
+  kCompute,   ///< computing of a stage; of teams, their slowest members' at each place; the update
+              ///< of a rank with several stages counts in the first
   kTeam,      ///< exchanges within passes of a stage's teams
   kTransfer,  ///< bytes of a cut that move while no computation hides them
   kReduce,    ///< bytes of a bucket
@@ -55,7 +56,7 @@ struct CriticalPath {
 
 /// Finds the critical path. Needs: a plan that verifies, and the waits of its estimate. A tie
 /// between two reasons to wait goes to the stream, then to the lower rank, so that the path stays
-/// on one device where it can. Cost: O(instructions x ranks of their stage).
+/// on one device where it can. Cost: O(instructions x ranks of their program).
 CriticalPath critical_path(const Plan& plan, const StepModel& model, const Cluster& cluster,
                            const StepWaits& waits);
 

@@ -5,6 +5,7 @@
 #include "ir/base/check.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <algorithm>
 #include <array>
@@ -23,13 +24,13 @@ std::uint64_t key_of(const InstructionId& id) {
 }
 
 /// Returns a key that both ends of a transfer share, and all members of a norm or report.
-std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
+std::tuple<int, Opcode, int, int> group_of(int program, const InstructionId& id) {
   const Opcode opcode = id.opcode == Opcode::kRecv           ? Opcode::kSend
                         : id.opcode == Opcode::kRecvGradient ? Opcode::kSendGradient
                                                              : id.opcode;
   const bool shared =
       opcode == Opcode::kSend || opcode == Opcode::kSendGradient || is_of_all_ranks(opcode);
-  return {shared ? -1 : stage, opcode, id.object, id.micro_batch};
+  return {shared ? -1 : program, opcode, id.object, id.micro_batch};
 }
 
 }  // namespace
@@ -88,10 +89,11 @@ void StepWaits::read_programs() {
         const WaitReason reason = id.opcode == Opcode::kGradients ? WaitReason::kGradients
                                   : within                        ? WaitReason::kNeed
                                                                   : WaitReason::kAfter;
-        const InstructionId done = id.opcode == Opcode::kGradients
-                                       ? plan_.weight_pass(program.stage, id.micro_batch)
-                                   : within ? pass_of(id)
-                                            : id;
+        const InstructionId done =
+            id.opcode == Opcode::kGradients
+                ? gradients_pass(plan_, program.stage, id.object, id.micro_batch)
+            : within ? pass_of(id)
+                     : id;
         const auto found = index.find(key_of(done));
         AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
                     name_of(instruction.id), name_of(id));
@@ -107,7 +109,7 @@ void StepWaits::read_timeline(const Estimate& estimate) {
   first_of_rank_.push_back(0);
   for (int rank = 0; rank < plan_.rank_count(); ++rank) {
     first_of_rank_.push_back(first_of_rank_.back() +
-                             static_cast<int>(waits_[at(stage_of(rank))].size()));
+                             static_cast<int>(waits_[at(program_of(rank))].size()));
   }
   events_.resize(at(first_of_rank_.back()));
   for (const TimelineEvent& event : estimate.timeline) {
@@ -120,7 +122,7 @@ void StepWaits::read_timeline(const Estimate& estimate) {
 }
 
 int StepWaits::find(int rank, InstructionId id) const {
-  const Index& index = index_[at(stage_of(rank))];
+  const Index& index = index_[at(program_of(rank))];
   const auto found = index.find(key_of(id));
   AGPCS_CHECK(found != index.end(), "rank {} does not execute '{}'", rank, name_of(id));
   return rank_begin(rank) + found->second;
@@ -131,7 +133,7 @@ int StepWaits::find(int rank, InstructionId id) const {
 void StepWaits::find_pauses() {
   pauses_.resize(events_.size());
   for (int rank = 0; rank < plan_.rank_count(); ++rank) {
-    const std::vector<Instruction>& program = plan_.programs[at(stage_of(rank))].instructions;
+    const std::vector<Instruction>& program = plan_.programs[at(program_of(rank))].instructions;
     const RankTimes& times = model_.ranks[at(rank)].times;
     int scatter = -1, gather = -1, pass = -1;
     double now = 0, done = 0;  // of the pass: the time, and the seconds of work so far
@@ -194,7 +196,7 @@ double StepWaits::gradients_at(int event, int backward, int bucket) const {
   const auto filled = reached_at_.find(event);
   if (filled != reached_at_.end()) return filled->second;
   const TimelineEvent& pass = this->event(backward);
-  const RankTimes& times = model_.ranks[at(pass.rank)].times;
+  const RankTimes& times = model_.times_of(pass.rank, pass.instruction);
   const double whole = times.smaller_backward + times.step_end;  // they come in the last backward
   if (whole <= 0) return pass.end;
   const double rest = whole - times.gradients[at(bucket)];
@@ -249,7 +251,7 @@ void StepWaits::add_transfers(int cut, Opcode send, Opcode recv, int first, int 
 void StepWaits::add_collective(InstructionId id, const std::vector<int>& ranks) {
   std::vector<int> events;
   for (const int rank : ranks) {
-    if (index_[at(stage_of(rank))].contains(key_of(id))) events.push_back(find(rank, id));
+    if (index_[at(program_of(rank))].contains(key_of(id))) events.push_back(find(rank, id));
   }
   if (!events.empty()) add_meeting(std::move(events));
 }
@@ -257,7 +259,7 @@ void StepWaits::add_collective(InstructionId id, const std::vector<int>& ranks) 
 /// Instructions of several programs that run as one (the ends of transfers, the members of a
 /// report), and the nodes that wait for them.
 struct StepWaits::Node {
-  std::vector<std::pair<int, int>> instructions;  // stage, index
+  std::vector<std::pair<int, int>> instructions;  // program, index
   std::vector<int> next;
   int waits = 0;
 };
@@ -303,8 +305,9 @@ std::vector<std::vector<int>> StepWaits::in_order() const {
   std::vector<std::vector<int>> groups;
   for (const int node : order) {
     std::vector<int>& events = groups.emplace_back();
-    for (const auto& [stage, index] : nodes[at(node)].instructions) {
-      for (const int rank : plan_.stages[at(stage)].all_ranks()) {
+    for (const auto& [program, index] : nodes[at(node)].instructions) {
+      const PlanStage& stage = plan_.stages[at(plan_.programs[at(program)].stage)];
+      for (const int rank : stage.all_ranks()) {
         events.push_back(rank_begin(rank) + index);
       }
     }

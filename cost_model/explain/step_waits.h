@@ -58,7 +58,7 @@ struct WaitMeeting {
 class StepWaits {
  public:
   /// Needs: the estimate of `plan` with its timeline, and the plan's model; all three outlive this
-  /// object. Cost: O(instructions x ranks of their stage).
+  /// object. Cost: O(instructions x ranks of their program).
   StepWaits(const Plan& plan, const StepModel& model, const Estimate& estimate);
 
   int event_count() const { return static_cast<int>(events_.size()); }
@@ -93,7 +93,7 @@ class StepWaits {
   const std::vector<int>& meetings_of(int event) const { return meetings_of_[at(event)]; }
 
   /// Returns all events in an order in which each comes after what it waits for. A group is one
-  /// instruction on all ranks of its stage, together with the other ends of its transfers.
+  /// instruction on all ranks of its program, together with the other ends of its transfers.
   std::vector<std::vector<int>> in_order() const;
 
  private:
@@ -106,9 +106,9 @@ class StepWaits {
 
   double end(int event) const { return this->event(event).end; }
   const std::vector<ProgramWait>& waits_of(int rank, int instruction) const {
-    return waits_[at(stage_of(rank))][at(instruction)];
+    return waits_[at(program_of(rank))][at(instruction)];
   }
-  int stage_of(int rank) const { return model_.ranks[at(rank)].stage; }
+  int program_of(int rank) const { return model_.ranks[at(rank)].program; }
   double gradients_at(int event, int backward, int bucket) const;
   double gradients_of(const RankTimes& times, int micro_batch, int bucket) const;
   double needs_of(const RankTimes& times, const InstructionId& gather) const;
@@ -125,8 +125,8 @@ class StepWaits {
   const Plan& plan_;
   const StepModel& model_;
   double step_ = 0;
-  std::vector<Index> index_;                                  // by stage
-  std::vector<std::vector<std::vector<ProgramWait>>> waits_;  // by stage, instruction
+  std::vector<Index> index_;                                  // by program
+  std::vector<std::vector<std::vector<ProgramWait>>> waits_;  // by program, instruction
   std::vector<int> first_of_rank_;                            // one entry more than ranks
   std::vector<const TimelineEvent*> events_;
   std::vector<double> arrivals_;

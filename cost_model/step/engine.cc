@@ -91,6 +91,9 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   ports_.clear();
   run_.seconds = 0;
   run_.ranks.assign(ranks_.size(), {});
+  for (std::size_t r = 0; r < ranks_.size() && detail.bytes; ++r) {
+    run_.ranks[r].all_reduce_seconds.assign(at(step.rounds), 0);
+  }
   run_.link_bytes.assign(detail.bytes ? cluster_.links.size() : 0, 0);
   run_.timeline.clear();
   if (!met_.empty()) count_teams();
@@ -106,7 +109,7 @@ void StepEngine::count_left() {
     for (const PrecedenceGraph::Instruction& instruction : rank.program->instructions) {
       if (instruction.stream != StreamKind::kCompute) continue;
       if (instruction.id.opcode == Opcode::kUpdate) continue;
-      ranks_[r].left += seconds_of(times, instruction.id);
+      ranks_[r].left += seconds_of(rank, instruction.id);
     }
   }
 }
@@ -215,15 +218,20 @@ void StepEngine::finish(int rank, int index) {
 
 void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds) {
   RankRun& run = run_.ranks[at(rank)];
-  const bool own = stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0 &&
-                   step_->group_of_bucket[at(id.object)] == step_->ranks[at(rank)].stage;
-  if (own) run.all_reduce_seconds += seconds;
+  if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
+    const int group = step_->group_of_bucket[at(id.object)];
+    for (std::size_t i = 0; i < run.all_reduce_seconds.size(); ++i) {
+      const int stage = step_->ranks[at(rank)].stage + static_cast<int>(i) * step_->round;
+      if (group == stage) run.all_reduce_seconds[i] += seconds;
+    }
+  }
   if (id.opcode == Opcode::kSend || id.opcode == Opcode::kSendGradient) {
     run.send_seconds += seconds;
   }
 }
 
-double StepEngine::seconds_of(const FlatTimes& times, const InstructionId& id) const {
+double StepEngine::seconds_of(const FlatRank& rank, const InstructionId& id) const {
+  const FlatTimes& times = step_->times[step_->times_of(rank, id)];
   const bool smaller = id.micro_batch >= step_->smaller_from;
   return id.opcode == Opcode::kForward ? (smaller ? times.smaller_forward : times.forward)
          : goes_back(id.opcode)
@@ -256,10 +264,9 @@ double StepEngine::lead_of(int rank) const {
 void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                          double lead) {
   const FlatRank& spec = step_->ranks[at(rank)];
-  const FlatTimes& times = step_->times[at(spec.times)];
   const Effects& effects = effects_[at(spec.device)];
   const Opcode opcode = instruction.id.opcode;
-  const double seconds = seconds_of(times, instruction.id);
+  const double seconds = seconds_of(spec, instruction.id);
   set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
   run_.ranks[at(rank)].compute_seconds -= state.owed + (lead - lead_of(rank));
@@ -313,7 +320,7 @@ bool StepEngine::releases_in_order(int rank,
 }
 
 double StepEngine::gradients_after(int rank, const InstructionId& backward, int bucket) const {
-  const std::size_t row = at(step_->ranks[at(rank)].times) * step_->bucket_count();
+  const std::size_t row = step_->times_of(step_->ranks[at(rank)], backward) * step_->bucket_count();
   const bool larger =
       backward.micro_batch < step_->smaller_from && !step_->larger_gradients.empty();
   return (larger ? step_->larger_gradients : step_->gradients)[row + at(bucket)];
@@ -323,7 +330,7 @@ double StepEngine::needs_after(int rank, const InstructionId& pass, int bucket) 
   const bool forward = pass.opcode == Opcode::kForward;
   const bool larger = pass.micro_batch < step_->smaller_from;
   const std::size_t which = need_times(forward, larger);
-  const std::size_t row = at(step_->ranks[at(rank)].times) * kNeedTimes + which;
+  const std::size_t row = step_->times_of(step_->ranks[at(rank)], pass) * kNeedTimes + which;
   return step_->needs[row * step_->bucket_count() + at(bucket)];
 }
 
@@ -452,12 +459,12 @@ namespace {
 /// Names the first instruction, by rank and place in its program, that never ended.
 Status unfinished(const Plan& plan, const StepModel& model, const StepEngine& engine) {
   for (int rank = 0; rank < static_cast<int>(model.ranks.size()); ++rank) {
-    const int stage = model.ranks[at(rank)].stage;
-    const auto& program = model.programs[at(stage)].instructions;
+    const StepRank& of = model.ranks[at(rank)];
+    const auto& program = model.programs[at(of.program)].instructions;
     for (int i = 0; i < static_cast<int>(program.size()); ++i) {
       if (engine.is_done(rank, i)) continue;
       return internal_error(fmt::format("the plan cannot finish: on rank {}, {} never ends", rank,
-                                        title_of(plan, stage, program[at(i)].id)));
+                                        title_of(plan, of.stage, program[at(i)].id)));
     }
   }
   return internal_error("the plan cannot finish");

@@ -26,9 +26,10 @@ struct RankRun {
   double compute_seconds = 0;
   double exposed_communication = 0;
   std::int64_t bytes_sent = 0;
-  /// The time in all-reduces among the ranks of its stage alone, and in sends. Each counts from the
-  /// moment when all its ranks are ready. Only with `StepDetail::bytes`.
-  double all_reduce_seconds = 0, send_seconds = 0;
+  /// The time in all-reduces among the ranks of its stage alone, by its stages, and in sends. Each
+  /// counts from the moment when all its ranks are ready. Only with `StepDetail::bytes`.
+  std::vector<double> all_reduce_seconds;
+  double send_seconds = 0;
 };
 
 /// The figures of a step.
@@ -125,7 +126,7 @@ class StepEngine {
   void begin(int rank, int index);
   void finish(int rank, int index);
 
-  double seconds_of(const FlatTimes& times, const InstructionId& id) const;
+  double seconds_of(const FlatRank& rank, const InstructionId& id) const;
   void expect_end(int rank, double lead, double seconds);
   double lead_of(int rank) const;
   void meet_team(int team, int index);

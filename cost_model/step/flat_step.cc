@@ -12,6 +12,7 @@
 namespace agpcs {
 
 void FlatStep::clear() {
+  round = rounds = 1;
   ranks.clear();
   times.clear();
   gradients.clear();
@@ -98,21 +99,28 @@ void FlatStep::add_end(int first, int places, bool sending) {
 
 namespace {
 
+void add_row(const RankTimes& times, bool scatters, FlatStep& step) {
+  step.times.push_back({times.begin, times.forward, times.backward, times.update,
+                        times.smaller_forward, times.smaller_backward, times.weight,
+                        times.smaller_weight, times.step_end, times.exchange});
+  step.gradients.insert(step.gradients.end(), times.gradients.begin(), times.gradients.end());
+  step.needs.insert(step.needs.end(), times.needs.begin(), times.needs.end());
+  if (!scatters) return;
+  step.larger_gradients.insert(step.larger_gradients.end(), times.larger_gradients.begin(),
+                               times.larger_gradients.end());
+}
+
 void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
-    step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.stage)], rank.stage,
+    step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.program)], rank.stage,
                           rank.place, rank.device, static_cast<int>(r), rank.team, rank.member});
-    step.times.push_back({rank.times.begin, rank.times.forward, rank.times.backward,
-                          rank.times.update, rank.times.smaller_forward,
-                          rank.times.smaller_backward, rank.times.weight, rank.times.smaller_weight,
-                          rank.times.step_end, rank.times.exchange});
-    step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
-                          rank.times.gradients.end());
-    step.needs.insert(step.needs.end(), rank.times.needs.begin(), rank.times.needs.end());
-    if (!scatters) continue;
-    step.larger_gradients.insert(step.larger_gradients.end(), rank.times.larger_gradients.begin(),
-                                 rank.times.larger_gradients.end());
+  }
+  for (std::size_t round = 0; round < static_cast<std::size_t>(model.rounds); ++round) {
+    for (const StepRank& rank : model.ranks) {
+      const bool idle = round > rank.further_times.size();
+      add_row(round == 0 || idle ? rank.times : rank.further_times[round - 1], scatters, step);
+    }
   }
 }
 
@@ -161,6 +169,8 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);
   step.smaller_from = model.smaller_from;
+  step.round = model.round;
+  step.rounds = model.rounds;
   const bool scatters = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                     [](const auto& b) { return b.divides_gradients(); });
   flatten_ranks(model, scatters, step);

@@ -38,11 +38,11 @@ struct FlatTimes {
 
 struct FlatRank {
   const PrecedenceGraph* program = nullptr;
-  int stage = 0;
-  int place = 0;  ///< among the ranks of its stage, which are in the order of replicas, and of
+  int stage = 0;  ///< the first of its stages
+  int place = 0;  ///< among the ranks of its stages, which are in the order of replicas, and of
                   ///< members where replicas are teams
   DeviceId device = 0;
-  int times = 0;   ///< index in FlatStep::times
+  int times = 0;   ///< index in FlatStep::times of its first stage
   int team = -1;   ///< the number of its team; -1: it is alone
   int member = 0;  ///< its number there
 };
@@ -58,7 +58,11 @@ struct FlatChannel {
 struct FlatStep {
   int micro_batches = 1;
   int smaller_from = 1;  ///< the first smaller micro-batch; `micro_batches` if all are equal
+  int round = 1;         ///< number of stages after which those of the same ranks follow
+  int rounds = 1;        ///< number of stages of each rank
   std::vector<FlatRank> ranks;
+  /// Those of first stages, then as many of second ones in the same order, and so on: `rounds` in
+  /// all. What is of a rank, not of a pass, is with its first stage.
   std::vector<FlatTimes> times;
   /// [times x buckets + bucket]: seconds since the last backward, or weight pass, began.
   std::vector<double> gradients;
@@ -90,6 +94,14 @@ struct FlatStep {
   std::vector<std::pair<const Exchange*, std::int64_t>> team_exchanges;
 
   std::size_t bucket_count() const { return group_of_bucket.size(); }
+  /// Returns the index of the times of a computation of `rank`. Only passes of ranks with several
+  /// stages name theirs.
+  std::size_t times_of(const FlatRank& rank, const InstructionId& id) const {
+    const auto first = static_cast<std::size_t>(rank.times);
+    if (id.object < 0) return first;
+    return first + static_cast<std::size_t>(id.object / round) *
+                       (times.size() / static_cast<std::size_t>(rounds));
+  }
   /// Returns the index of an instruction of the collective stream in `collectives`.
   std::size_t collective_of(const FlatRank& rank, const InstructionId& id) const {
     if (id.opcode == Opcode::kReport) return bucket_count();

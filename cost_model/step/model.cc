@@ -8,6 +8,7 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <fmt/format.h>
 
@@ -97,6 +98,8 @@ Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
   const std::vector<std::string> devices = devices_of_ranks(plan);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
+    const int number = static_cast<int>(s);
+    if (!stage.idle() && number >= model.round) continue;  // its ranks are those of an earlier one
     int place = 0;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::vector<int> members = stage.members(i);
@@ -109,7 +112,8 @@ Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
         }
         const int team = stage.has_teams() ? static_cast<int>(model.teams.size()) : -1;
         model.ranks[at(members[m])] = {
-            static_cast<int>(s), device->second, place++, team, static_cast<int>(m), {}};
+            number, plan.program_of(number), device->second, place++, team, static_cast<int>(m),
+            {}};
       }
       if (stage.has_teams()) model.teams.push_back(members);
     }
@@ -175,6 +179,15 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
 
 }  // namespace
 
+const RankTimes& StepModel::times_of(int rank, int stage) const {
+  const StepRank& of = ranks[at(rank)];
+  return stage < round ? of.times : of.further_times[at(stage / round - 1)];
+}
+
+const RankTimes& StepModel::times_of(int rank, const InstructionId& pass) const {
+  return times_of(rank, Plan::stage_of_pass(pass, 0));
+}
+
 const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const {
   static const std::vector<int> empty;
   const std::size_t first = id.micro_batch < smaller_from ? 0 : channel_ends.size() / 2;
@@ -193,12 +206,13 @@ const Exchange& StepModel::collective_of(int rank, const InstructionId& id) cons
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs) {
-  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the simulator"));
   StepModel model;
+  model.round = std::max(1, plan.round_size());
+  model.rounds = stages_of_each_rank(plan);
   AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
   AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));
   for (const Program& program : plan.programs) {
-    AGPCS_TRY(PrecedenceGraph waits, precedence_graph(program));
+    AGPCS_TRY(PrecedenceGraph waits, precedence_graph(plan, program));
     model.programs.push_back(std::move(waits));
   }
   model.micro_batches = static_cast<int>(plan.micro_batches);
@@ -231,7 +245,8 @@ std::string title_of(const Plan& plan, int stage, InstructionId id) {
   const auto object = static_cast<std::size_t>(id.object);
   switch (stream_of(id.opcode)) {
     case StreamKind::kCompute:
-      title += " " + plan.stages[static_cast<std::size_t>(stage)].name;
+      title += " " + (id.object < 0 ? names_of_stages(plan, stage)
+                                    : plan.stages[static_cast<std::size_t>(id.object)].name);
       break;
     case StreamKind::kSend:
     case StreamKind::kRecv:

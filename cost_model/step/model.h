@@ -55,12 +55,14 @@ struct Channel {
 };
 
 struct StepRank {
-  int stage = 0;
+  int stage = 0;    ///< the first of its stages
+  int program = 0;  ///< index in `StepModel::programs`
   DeviceId device = 0;
-  int place = 0;   ///< among the ranks of its stage, by replica, then member
-  int team = -1;   ///< index in `StepModel::teams`; -1: it is alone
-  int member = 0;  ///< its number in the team
-  RankTimes times;
+  int place = 0;    ///< among the ranks of each of its stages, by replica, then member
+  int team = -1;    ///< index in `StepModel::teams`; -1: it is alone
+  int member = 0;   ///< its number in the team
+  RankTimes times;  ///< of the rank, and of passes of its first stage
+  std::vector<RankTimes> further_times = {};  ///< of passes of its other stages, in their order
 };
 
 /// What a team exchanges within each of its passes of some micro-batches.
@@ -72,8 +74,10 @@ struct TeamCollectives {
 };
 
 struct StepModel {
-  std::vector<PrecedenceGraph> programs;  ///< by stage
+  std::vector<PrecedenceGraph> programs;  ///< as in the plan
   std::vector<StepRank> ranks;
+  int round = 1;   ///< number of stages after which those of the same ranks follow
+  int rounds = 1;  ///< number of stages of each rank
   std::vector<Channel> channels;
   int micro_batches = 1;
   int smaller_from = 0;  ///< `Plan::smaller_from`
@@ -88,6 +92,10 @@ struct StepModel {
   std::vector<std::vector<int>> teams;  ///< the ranks of each, in the order of members
   std::vector<TeamCollectives> team_exchanges;
 
+  /// Returns the times of one of a rank's stages.
+  const RankTimes& times_of(int rank, int stage) const;
+  /// Returns those of a pass of the rank.
+  const RankTimes& times_of(int rank, const InstructionId& pass) const;
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
   /// Returns the exchange of an instruction of the collective stream.
   const Exchange& collective_of(int rank, const InstructionId& id) const;
@@ -104,7 +112,7 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
 TeamPart team_part_of(const StepModel& model, int rank, const InstructionId& id);
 
 /// Returns a title for people: "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0",
-/// "report".
+/// "update s0,s2" of a rank with several stages, "report". `stage`: the first of the rank's.
 std::string title_of(const Plan& plan, int stage, InstructionId id);
 
 }  // namespace agpcs

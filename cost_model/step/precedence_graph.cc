@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/graph/graph.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <fmt/format.h>
 
@@ -60,7 +61,7 @@ class InstructionIndex {
 };
 
 /// Returns all waits: those of streams, then those of `after`, each by `instruction`.
-Result<std::vector<Wait>> waits_of(const Program& program) {
+Result<std::vector<Wait>> waits_of(const Plan& plan, const Program& program) {
   const std::vector<Instruction>& instructions = program.instructions;
   std::vector<Wait> waits;
   waits.reserve(3 * instructions.size());
@@ -74,10 +75,10 @@ Result<std::vector<Wait>> waits_of(const Program& program) {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     for (const InstructionId& id : instructions[i].after) {
       const bool gradients = id.opcode == Opcode::kGradients;
-      int before = index_of.find(is_event(id.opcode) ? pass_of(id) : id);
-      if (gradients && before == kNone) {
-        before = index_of.find({Opcode::kBackwardWeight, -1, id.micro_batch});
-      }
+      const int before =
+          index_of.find(gradients ? gradients_pass(plan, program.stage, id.object, id.micro_batch)
+                        : is_event(id.opcode) ? pass_of(id)
+                                              : id);
       if (before == kNone) {
         return internal_error(
             fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
@@ -131,8 +132,8 @@ Status add_uses(const Program& program, PrecedenceGraph& graph) {
 
 }  // namespace
 
-Result<PrecedenceGraph> precedence_graph(const Program& program) {
-  AGPCS_TRY(const std::vector<Wait> waits, waits_of(program));
+Result<PrecedenceGraph> precedence_graph(const Plan& plan, const Program& program) {
+  AGPCS_TRY(const std::vector<Wait> waits, waits_of(plan, program));
   const std::size_t count = program.instructions.size();
   const auto is_next = [](const Wait& wait) { return wait.bucket == kNone && !wait.needs; };
   const auto is_release = [](const Wait& wait) { return wait.bucket != kNone; };

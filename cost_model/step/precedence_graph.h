@@ -42,8 +42,8 @@ struct PrecedenceGraph {
   std::vector<int> starts;  ///< instructions that wait for nothing
 };
 
-/// Resolves the instructions of `program`. Errors: an `after` that names no instruction. Cost:
-/// O(instructions + their waits), and a place for each micro-batch of each cut.
-Result<PrecedenceGraph> precedence_graph(const Program& program);
+/// Resolves the instructions of `program`, which is one of `plan`. Errors: an `after` that names no
+/// instruction. Cost: O(instructions + their waits), and a place for each micro-batch of each cut.
+Result<PrecedenceGraph> precedence_graph(const Plan& plan, const Program& program);
 
 }  // namespace agpcs

@@ -3,6 +3,7 @@
 
 #include "cost_model/step/engine.h"
 #include "cost_model/step/model.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 
@@ -12,13 +13,17 @@ namespace {
 std::vector<StageEstimate> stage_estimates(const Plan& plan, const StepModel& model,
                                            const StepRun& run) {
   std::vector<StageEstimate> stages(plan.stages.size());
-  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
-    const StepRank& rank = model.ranks[r];
-    StageEstimate& stage = stages[static_cast<std::size_t>(rank.stage)];
-    stage.forward_seconds = std::max(stage.forward_seconds, rank.times.forward);
-    stage.backward_seconds =
-        std::max(stage.backward_seconds, rank.times.backward + rank.times.weight);
-    stage.all_reduce_seconds = std::max(stage.all_reduce_seconds, run.ranks[r].all_reduce_seconds);
+  for (int r = 0; r < static_cast<int>(model.ranks.size()); ++r) {
+    const StepRank& rank = model.ranks[at(r)];
+    for (std::size_t i = 0; i <= rank.further_times.size(); ++i) {
+      const int number = rank.stage + static_cast<int>(i) * model.round;
+      const RankTimes& times = i == 0 ? rank.times : rank.further_times[i - 1];
+      StageEstimate& stage = stages[at(number)];
+      stage.forward_seconds = std::max(stage.forward_seconds, times.forward);
+      stage.backward_seconds = std::max(stage.backward_seconds, times.backward + times.weight);
+      stage.all_reduce_seconds =
+          std::max(stage.all_reduce_seconds, run.ranks[at(r)].all_reduce_seconds[i]);
+    }
   }
   return stages;
 }

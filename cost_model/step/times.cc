@@ -118,15 +118,11 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
   return work;
 }
 
-/// `others`: the elements that other ranks own.
 /// `parted`: how the backward pass is parted, by index in `ops`; empty: it is not.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   std::int64_t others, std::size_t bucket_count, bool gathers,
-                   const std::vector<double>& parted) {
+                   std::size_t bucket_count, bool gathers, const std::vector<double>& parted) {
   RankTimes times;
   times.gradients.resize(bucket_count);
-  times.begin = costs.begin_seconds(kind, work.elements);
-  times.update = costs.update_seconds(kind, work.elements - others, work.tensors);
   std::vector<OpSeconds> seconds(work.ops.size());
   std::vector<double> before(work.ops.size());  // by operator: seconds of the pass before it
   for (std::size_t i = 0; i < work.ops.size(); ++i) {
@@ -297,51 +293,85 @@ class TeamStageTimes {
   std::vector<std::vector<TensorId>> parameters_;  // by bucket; of other stages none
 };
 
+/// The times of ranks that are alone, without members of teams.
+class LoneRankTimes {
+ public:
+  LoneRankTimes(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                const CostTable& costs, const std::vector<StageWork>& work)
+      : plan_(plan), cluster_(cluster), costs_(costs), work_(work), parted_(work.size()) {
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      others_.push_back(owned_by_others(plan, static_cast<int>(s), [](const auto&) { return 1; }));
+    }
+    for (std::size_t s = 0; s < work.size() && plan.parts_backward(); ++s) {
+      for (const OpId op : work[s].ops) parted_[s].push_back(weight_part(graph, op));
+    }
+    gathers_ = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                           [](const auto& b) { return b.divides_parameters(); });
+  }
+
+  /// Sets the times of rank `number`, `rank`.
+  void set(int number, StepRank& rank) {
+    const int kind = cluster_.devices[at(rank.device)].kind;
+    const std::size_t replica = at(rank.place);
+    std::int64_t elements = 0, others = 0, tensors = 0;
+    const std::vector<int> stages = plan_.stages_of_program(rank.program);
+    for (const int stage : stages) {
+      const RankTimes& times = of_stage(stage, kind, replica, number);
+      (stage == stages.front() ? rank.times : rank.further_times.emplace_back()) = times;
+      elements += work_[at(stage)].elements;
+      tensors += work_[at(stage)].tensors;
+      others += others_[at(stage)][replica];
+    }
+    rank.times.begin = costs_.begin_seconds(kind, elements);
+    rank.times.update = costs_.update_seconds(kind, elements - others, tensors);
+  }
+
+ private:
+  /// Returns the times of passes of a stage.
+  const RankTimes& of_stage(int stage, int kind, std::size_t replica, int number) {
+    const PlanStage& spec = plan_.stages[at(stage)];
+    const std::int64_t samples = spec.samples[replica];
+    const bool odd = spec.odd == number;
+    const auto [entry, added] = known_.try_emplace({stage, kind, samples, odd});
+    RankTimes& times = entry->second;
+    if (!added) return times;
+    const auto of = [&](std::int64_t count) {
+      return times_of(work_[at(stage)], costs_, kind, count, plan_.buckets.size(), gathers_,
+                      parted_[at(stage)]);
+    };
+    times = of(samples);
+    const RankTimes smaller = odd ? of(samples - 1) : times;
+    times.smaller_forward = smaller.forward;
+    times.smaller_backward = smaller.backward;
+    times.smaller_weight = smaller.weight;
+    times.larger_gradients = std::move(times.gradients);
+    times.gradients = smaller.gradients;
+    const auto larger = times.needs.begin();  // where those of smaller ones belong
+    const auto half = static_cast<std::ptrdiff_t>(times.needs.size() / 2);
+    std::copy(larger, larger + half, larger + half);
+    std::copy(smaller.needs.begin(), smaller.needs.begin() + half, larger);
+    return times;
+  }
+
+  const Plan& plan_;
+  const Cluster& cluster_;
+  const CostTable& costs_;
+  const std::vector<StageWork>& work_;
+  std::vector<std::vector<std::int64_t>> others_;  // elements, by stage and replica
+  std::vector<std::vector<double>> parted_;        // by stage and operator
+  bool gathers_ = false;
+  // By stage, kind, samples, and whether it takes a sample less of smaller micro-batches.
+  std::map<std::tuple<int, int, std::int64_t, bool>, RankTimes> known_;
+};
+
 }  // namespace
 
 Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
                  const CostTable& costs, StepModel& model) {
   AGPCS_TRY(const std::vector<StageWork> work, work_of_stages(plan, graph));
-  std::vector<std::vector<std::int64_t>> others;  // by stage and replica
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    others.push_back(owned_by_others(plan, static_cast<int>(s), [](const auto&) { return 1; }));
-  }
-  std::vector<std::vector<double>> parted(work.size());  // by stage and operator
-  for (std::size_t s = 0; s < work.size() && plan.parts_backward(); ++s) {
-    for (const OpId op : work[s].ops) parted[s].push_back(weight_part(graph, op));
-  }
-  const bool gathers = std::any_of(plan.buckets.begin(), plan.buckets.end(),
-                                   [](const auto& b) { return b.divides_parameters(); });
-  // By stage, kind, samples, what others own, and whether it takes a sample less of smaller
-  // micro-batches.
-  std::map<std::tuple<int, int, std::int64_t, std::int64_t, bool>, RankTimes> known;
-  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
-    StepRank& rank = model.ranks[r];
-    if (rank.team >= 0) continue;
-    const auto s = static_cast<std::size_t>(rank.stage);
-    const int kind = cluster.devices[static_cast<std::size_t>(rank.device)].kind;
-    const std::size_t replica = at(rank.place);
-    const std::int64_t samples = plan.stages[s].samples[replica], elsewhere = others[s][replica];
-    const bool odd = plan.stages[s].odd == static_cast<int>(r);
-    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
-    if (added) {
-      const auto of = [&](std::int64_t count) {
-        return times_of(work[s], costs, kind, count, elsewhere, plan.buckets.size(), gathers,
-                        parted[s]);
-      };
-      entry->second = of(samples);
-      const RankTimes smaller = odd ? of(samples - 1) : entry->second;
-      entry->second.smaller_forward = smaller.forward;
-      entry->second.smaller_backward = smaller.backward;
-      entry->second.smaller_weight = smaller.weight;
-      entry->second.larger_gradients = std::move(entry->second.gradients);
-      entry->second.gradients = smaller.gradients;
-      const auto larger = entry->second.needs.begin();  // where those of smaller ones belong
-      const auto half = static_cast<std::ptrdiff_t>(entry->second.needs.size() / 2);
-      std::copy(larger, larger + half, larger + half);
-      std::copy(smaller.needs.begin(), smaller.needs.begin() + half, larger);
-    }
-    rank.times = entry->second;
+  LoneRankTimes lone(plan, graph, cluster, costs, work);
+  for (int rank = 0; rank < static_cast<int>(model.ranks.size()); ++rank) {
+    if (model.ranks[at(rank)].team < 0) lone.set(rank, model.ranks[at(rank)]);
   }
   MemberCosts members(graph, cluster, plan.training, costs);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

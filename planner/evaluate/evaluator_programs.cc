@@ -145,7 +145,7 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
       made->memory.emplace_back(program);
       continue;
     }
-    Result<PrecedenceGraph> graph = precedence_graph(program);
+    Result<PrecedenceGraph> graph = precedence_graph(plan, program);
     AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
     made->programs.push_back(*std::move(graph));
   }

@@ -150,13 +150,13 @@ Status check(const Arguments& a, Console console) {
 }
 
 Status show(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan_for("show", a.plan));
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
   console.out << show_plan(plan);
   return {};
 }
 
 Status json(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan_for("json", a.plan));
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
   if (a.model.empty()) {
     console.out << plan_json(plan);
     return {};
@@ -174,15 +174,15 @@ Status json(const Arguments& a, Console console) {
 }
 
 Result<PlanDiff> diff(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan before, read_plan_for("diff", a.plan));
-  AGPCS_TRY(const Plan after, read_plan_for("diff", a.other));
+  AGPCS_TRY(const Plan before, read_plan(a.plan));
+  AGPCS_TRY(const Plan after, read_plan(a.other));
   PlanDiff result = diff_plans(before, after);
   console.out << result.text;
   return result;
 }
 
 Status trace(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan_for("trace", a.plan));
+  AGPCS_TRY(Plan plan, read_plan(a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -197,14 +197,14 @@ Status trace(const Arguments& a, Console console) {
 
 /// Reads and simulates the plan in `path`, which must be for the same model and cluster.
 Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
-  AGPCS_TRY(Plan plan, read_plan_for("report", path));
+  AGPCS_TRY(Plan plan, read_plan(path));
   AGPCS_RETURN_IF_ERROR(
       in_plan_file(verify_plan_against(plan, checked.model.graph, checked.cluster), path));
   return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
 }
 
 Status report(const Arguments& a, Console console) {
-  AGPCS_TRY(Plan plan, read_plan_for("report", a.plan));
+  AGPCS_TRY(Plan plan, read_plan(a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
@@ -242,7 +242,7 @@ Status export_plan(const Arguments& a, Console console) {
 }
 
 Status explain(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan_for("explain", a.plan));
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
   AGPCS_TRY(Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(
       const std::unique_ptr<const Problem> problem,

@@ -3,6 +3,7 @@
 // the indented lines below it. So no difference between two plans can go unseen.
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/plan/views.h"
 
 #include <fmt/format.h>
@@ -53,7 +54,7 @@ std::vector<Section> sections_of(const Plan& plan) {
     sections.push_back({named ? words[0] + " " + words[1] : words[0], line, {}});
   }
   for (const Program& program : plan.programs) {
-    const std::string name = "program " + plan.stages[static_cast<std::size_t>(program.stage)].name;
+    const std::string name = "program " + names_of_stages(plan, program.stage);
     const auto own = std::find_if(sections.begin(), sections.end(),
                                   [&](const Section& section) { return section.name == name; });
     own->head += fmt::format(" in-flight={}", most_in_flight(program));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/at.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/common/json.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/team/plan_teams.h"
@@ -52,7 +53,7 @@ Json device_json(const Explanation& e, std::size_t rank) {
   };
   Json json = {{"rank", rank},
                {"device", estimate.device},
-               {"stage", e.plan.stages[at(e.plan.stage_of_rank(static_cast<int>(rank)))].name},
+               {"stage", names_of_stages(e.plan, e.plan.stage_of_rank(static_cast<int>(rank)))},
                {"utilization", estimate.utilization},
                {"compute_seconds", d.compute},
                {"exposed_communication_seconds", estimate.exposed_communication},

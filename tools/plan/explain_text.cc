@@ -2,6 +2,7 @@
 #include "cost_model/step/model.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/common/words/plan_words.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_path.h"
@@ -119,7 +120,7 @@ std::string device_table(const Explanation& e) {
   for (std::size_t r = 0; r < e.report.devices.size(); ++r) {
     const DeviceReport& d = e.report.devices[r];
     rows.push_back(fmt::format("{:<5} {:>6} {:>11} {:>10} {:>10} {:>6} {:>7}  {:>9}",
-                               e.plan.stages[at(e.plan.stage_of_rank(static_cast<int>(r)))].name,
+                               names_of_stages(e.plan, e.plan.stage_of_rank(static_cast<int>(r))),
                                percent(d.compute / step), percent(d.activations / step),
                                percent(d.gradients / step), percent(d.all_reduce / step),
                                percent((d.sends + d.other) / step), percent(d.finished / step),

@@ -2,6 +2,7 @@
 #include "ir/base/units.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/plan/text.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/words/plan_words.h"
@@ -136,6 +137,36 @@ std::string passes_text(const Program& program) {
     i += taken;
   }
   return text;
+}
+
+/// Returns "6 forward passes, then backward and forward in turns; micro-batches go through s0, s2
+/// in rounds of 4, 4, 3" for ranks that have several stages, and for their other stages "as in s0".
+std::string order_text(const Plan& plan, int stage) {
+  const int index = plan.program_of(stage);
+  const Program& program = plan.programs[static_cast<std::size_t>(index)];
+  if (!plan.interleaves()) return passes_text(program);
+  if (program.stage != stage) {
+    return fmt::format("as in {}", plan.stages[static_cast<std::size_t>(program.stage)].name);
+  }
+  std::int64_t ahead = 0;
+  for (const Passes& run : runs_of(program)) {
+    if (run.opcode != Opcode::kForward) break;
+    ahead += run.last - run.first + 1;
+  }
+  const std::vector<int> rounds =
+      rounds_of_micro_batches(static_cast<int>(plan.micro_batches), plan.round_size());
+  std::vector<std::string> sizes;
+  for (std::size_t i = 0; i < rounds.size();) {
+    const auto end = std::find_if(rounds.begin() + static_cast<std::ptrdiff_t>(i), rounds.end(),
+                                  [&](int size) { return size != rounds[i]; });
+    const auto count = static_cast<std::size_t>(end - rounds.begin()) - i;
+    sizes.push_back(count == 1 ? fmt::format("{}", rounds[i])
+                               : fmt::format("{} x {}", count, rounds[i]));
+    i += count;
+  }
+  return fmt::format(
+      "{}, then backward and forward in turns; rounds of {} micro-batches go through {}",
+      plural(ahead, "forward pass", "es"), fmt::join(sizes, " and "), names_of_stages(plan, stage));
 }
 
 /// Returns ", shared with s1" for the other stages of a bucket, as `stage` sees it.
@@ -282,7 +313,7 @@ std::string stage_text(const Plan& plan, int index) {
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),
                       spell_expected(plan, "backward " + stage.name));
-  text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
+  text += fmt::format("  order: {}\n", order_text(plan, index));
   if (const std::string in_flight = in_flight_text(plan, index); !in_flight.empty()) {
     text += fmt::format("  {}\n", in_flight);
   }
@@ -305,9 +336,10 @@ std::string recomputation_text(const PlanStage& stage) {
 }
 
 std::string in_flight_text(const Plan& plan, int stage) {
-  const std::int64_t most = most_in_flight(plan.programs[static_cast<std::size_t>(stage)]);
+  if (plan.stages[static_cast<std::size_t>(stage)].idle() || plan.interleaves()) return "";
+  const std::int64_t most = most_in_flight(plan, stage);
   const std::int64_t usual = usual_in_flight(plan, stage);
-  if (plan.stages[static_cast<std::size_t>(stage)].idle() || most == usual) return "";
+  if (most == usual) return "";
   return fmt::format("{} in flight ({}: {})", plural(most, "micro-batch", "es"),
                      name_of(plan.schedule), usual);
 }

@@ -3,6 +3,7 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/common/template.h"
 #include "tools/common/words/plan_words.h"
 #include "tools/plan/report/report_page.h"
@@ -148,7 +149,7 @@ Json stage_rows(const ReportInput& input) {
     const std::vector<std::string> devices = devices_of(stage);
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
-    if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan.programs[s]));
+    if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan, static_cast<int>(s)));
     rows.push_back(
         {{"name", stage.name},
          {"devices",

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/rounds/rank_stages.h"
+
+#include "ir/plan/lookup.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace agpcs {
+
+int stages_of_each_rank(const Plan& plan) {
+  const int round = plan.round_size();
+  if (!plan.interleaves() || round == 0) return 1;
+  const auto stages = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                    [](const PlanStage& stage) { return !stage.idle(); });
+  return static_cast<int>(stages) / round;
+}
+
+std::string names_of_stages(const Plan& plan, int stage) {
+  std::string names;
+  for (const int own : plan.stages_of_program(plan.program_of(stage))) {
+    names += (names.empty() ? "" : ",") + plan.stages[static_cast<std::size_t>(own)].name;
+  }
+  return names;
+}
+
+InstructionId gradients_pass(const Plan& plan, int stage, int bucket, int micro_batch) {
+  if (plan.interleaves()) {
+    const int program = plan.program_of(stage);
+    for (const int other : stages_of(plan.buckets[static_cast<std::size_t>(bucket)])) {
+      if (plan.program_of(other) == program) return plan.weight_pass(other, micro_batch);
+    }
+  }
+  return plan.weight_pass(stage, micro_batch);
+}
+
+std::int64_t most_in_flight(const Plan& plan, int stage) {
+  Program own;  // what of the program is of the stage
+  const auto program = static_cast<std::size_t>(plan.program_of(stage));
+  for (const Instruction& instruction : plan.programs[program].instructions) {
+    if (is_of(plan, instruction.id, stage)) own.instructions.push_back({instruction.id, {}});
+  }
+  return most_in_flight(own);
+}
+
+}  // namespace agpcs
