@@ -15,7 +15,7 @@ Result<Decision> flows(const Problem& problem, Evaluator& evaluator, const Seeds
   };
   std::vector<Seed> others;
   if ((automatic || choice.choice == AllReduceChoice::kFlow) && !options.layout) {
-    others = seeds.pool.without_teams().bests(kStartsOfSearch);
+    others = seeds.pool.known_to_moves().bests(kStartsOfSearch);
   }
   KnownFlows known;
   choose(decision.strategy, decision.as_it_is, known);

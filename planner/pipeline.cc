@@ -49,6 +49,7 @@ Status run_pipeline(const PipelineInput& in, Stages& stages, Compiled& out) {
   }
   const Problem& problem = in.problem != nullptr ? *in.problem : *out.problem;
   AGPCS_TRY(const PlanOptions options, in.options(problem));
+  out.interleave = options.interleave;
   Evaluator evaluator(problem);  // one judge for all stages, which remembers what it has seen
   const StageValue<Decision> as_decision = decision_value(problem);
   // A plan at once, to show, and to write if planning is interrupted before there is a better one.

@@ -35,6 +35,7 @@ struct Compiled {
   std::vector<FitReport> fits;             ///< fits to the profiles of the cluster
   std::unique_ptr<const Problem> problem;  ///< null where the input has one
   Planned planned;
+  bool interleave = false;  ///< as `PlanOptions::interleave` says
 };
 
 /// Runs all stages in their order. `compiled` keeps what was made before an error, or a driver that

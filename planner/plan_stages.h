@@ -36,8 +36,9 @@ struct PlanOptions {
   const Refiner* refiner = nullptr;  ///< null: the best seed is the plan
   std::int64_t budget = 0;           ///< evaluations of the one search; 0: `default_budget` each
   AllReduceChoice all_reduce = AllReduceChoice::kAuto;  ///< `choose_flows`, after the search
-  bool bound = true;                               ///< bounds the step of any plan, beside the plan
-  int threads = 1;                                 ///< do not change any byte of the result
+  bool interleave = false;  ///< devices may have several stages each (`search_interleaved`)
+  bool bound = true;        ///< bounds the step of any plan, beside the plan
+  int threads = 1;          ///< do not change any byte of the result
   const std::atomic<bool>* interrupted = nullptr;  ///< true: ends with the best so far, once any is
   /// Receives what is done next, for progress: ("metis", 2, 6) is the second of six.
   std::function<void(std::string_view what, int number, int of)> progress;

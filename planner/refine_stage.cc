@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/search.h"
@@ -148,6 +149,13 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   decision.as_it_is = false;
 }
 
+void take(Seed found, const PlanOptions& options, Decision& decision) {
+  decision.strategy = std::move(found.strategy);
+  decision.made_by.seeder = std::move(found.seeder);
+  decision.made_by.refiner = options.refiner->name();
+  decision.as_it_is = false;
+}
+
 /// Takes a plan with teams where that is better.
 void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                const PlanOptions& options, Decision& decision) {
@@ -155,11 +163,20 @@ void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                     decision.made_by.seeder, decision.as_it_is};
   std::optional<Seed> found =
       search_teams(problem, evaluator, now, seeds.pool, options.interrupted);
-  if (!found) return;
-  decision.strategy = std::move(found->strategy);
-  decision.made_by.seeder = found->seeder;
-  decision.made_by.refiner = options.refiner->name();
-  decision.as_it_is = false;
+  if (found) take(std::move(*found), options, decision);
+}
+
+/// Takes a plan in which devices have several stages where that is better.
+void use_interleaved(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
+                     const PlanOptions& options, Decision& decision) {
+  const bool known = std::ranges::any_of(seeds.pool.all(), [](const Seed& seed) {
+    return seed.strategy.schedule == Schedule::kInterleaved;
+  });
+  if (!known && !options.interleave) return;
+  const Seed now = {decision.strategy, evaluator.evaluate(decision.strategy),
+                    decision.made_by.seeder, decision.as_it_is};
+  std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds.pool, options);
+  if (found) take(std::move(*found), options, decision);
 }
 
 }  // namespace
@@ -177,15 +194,16 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
   if (!steps.refines) return decision;
   if (options.progress) options.progress(options.refiner->name(), steps.all, steps.all);
   Seeds plain = seeds;
-  plain.pool = seeds.pool.without_teams();
-  plain.known = seeds.known.without_teams();
+  plain.pool = seeds.pool.known_to_moves();
+  plain.known = seeds.known.known_to_moves();
   if (!plain.pool.empty()) {
     decision.made_by.seeder = plain.pool.best().seeder;
     search(problem, evaluator, plain, options, decision);
   }
-  if (problem.options.choose_teams) {
+  if (problem.options.choose_teams && decision.strategy.schedule != Schedule::kInterleaved) {
     use_teams(problem, evaluator, seeds, options, decision);
   }
+  use_interleaved(problem, evaluator, seeds, options, decision);
   return decision;
 }
 

@@ -99,6 +99,13 @@ class Starts {
   std::vector<Strategy> found_;
 };
 
+/// Returns the running strategy with interleaved stages, which no move changes, if it is possible.
+std::vector<Strategy> interleaved_start(const Problem& problem, Strategy strategy) {
+  const Status valid =
+      verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch);
+  return valid.ok() ? std::vector<Strategy>{std::move(strategy)} : std::vector<Strategy>();
+}
+
 /// Returns the running plan's step on the problem's hardware; infinite if it cannot run there.
 Result<double> running_seconds(const Problem& problem, Plan running) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -124,6 +131,7 @@ std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running) {
   if (missing) strategy->buckets.clear();
   leave_out_flows(*strategy);
   cut_between_blocks(problem.blocks, *strategy);
+  if (strategy->schedule == Schedule::kInterleaved) return interleaved_start(problem, *strategy);
   Starts starts(problem);
   starts.add(*strategy);
   starts.add_balanced(*strategy);

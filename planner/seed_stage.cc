@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/strategy/interleaved.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
@@ -65,7 +64,6 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
   std::optional<Strategy> nearest;
   std::int64_t least = 0;
   for (Strategy& strategy : strategies) {
-    AGPCS_RETURN_IF_ERROR(refuse_interleaved(strategy, "the planner"));
     if (kVerifyEveryCandidate) {
       AGPCS_RETURN_IF_ERROR(
           verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));
@@ -301,7 +299,7 @@ Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint6
   options.seed = seed;
   Evaluator evaluator(problem);
   AGPCS_TRY(const Seeds seeds, agpcs::seed(problem, evaluator, options, {}));
-  return seeds.pool.without_teams().starts(most);
+  return seeds.pool.known_to_moves().starts(most);
 }
 
 }  // namespace agpcs

@@ -56,7 +56,7 @@ class PlanChanges {
   /// Returns the plan's strategy after `moves`, or nothing if one of them is impossible. Its
   /// buckets stay, so that only the moves change something.
   std::optional<Strategy> after(const std::vector<StrategyMove>& moves) {
-    if (!now_.bodies.empty()) return after_with_teams(moves);
+    if (!now_.bodies.empty() || is_interleaved()) return after_with_same_stages(moves);
     Strategy strategy = now_;
     for (const StrategyMove& move : moves) {
       std::optional<Strategy> changed = moves_.apply(strategy, strategy, move);
@@ -75,15 +75,17 @@ class PlanChanges {
     return strategy;
   }
 
-  /// Does so where some stages have teams, which stay: all-reduces, schedule and the number of
-  /// micro-batches may change.
-  std::optional<Strategy> after_with_teams(const std::vector<StrategyMove>& moves) const {
+  bool is_interleaved() const { return now_.schedule == Schedule::kInterleaved; }
+
+  /// Does so where some stages have teams, or devices have several stages, which stay: all-reduces,
+  /// the schedule of single stages and the number of micro-batches may change.
+  std::optional<Strategy> after_with_same_stages(const std::vector<StrategyMove>& moves) const {
     Strategy strategy = now_;
     for (const StrategyMove& move : moves) {
       if (const auto* const algorithm = std::get_if<SetAlgorithm>(&move)) {
         set_algorithm(*algorithm, strategy);
       } else if (const auto* const schedule = std::get_if<SetSchedule>(&move)) {
-        if (schedule->schedule == Schedule::kZeroBubble) return std::nullopt;
+        if (schedule->schedule == Schedule::kZeroBubble || is_interleaved()) return std::nullopt;
         strategy.schedule = schedule->schedule;
       } else if (const auto* const number = std::get_if<SetMicroBatches>(&move)) {
         if (!set_micro_batches(number->count, strategy)) return std::nullopt;

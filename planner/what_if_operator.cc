@@ -38,7 +38,8 @@ class OperatorChanges {
     }
     place.has_teams = !now_.bodies.empty();
     place.divides_blocks = stage_of_ops(problem_.blocks, stage_of_) != now_.stage_of;
-    if (place.divides_blocks || place.has_teams) return place;
+    place.interleaved = now_.schedule == Schedule::kInterleaved;
+    if (place.divides_blocks || place.has_teams || place.interleaved) return place;
     for (const Neighbour to : {Neighbour::kPrevious, Neighbour::kNext}) {
       if (place.stage == (to == Neighbour::kNext ? last : 0)) continue;
       AGPCS_TRY(OperatorMove move, moved(place.stage, to));

@@ -62,6 +62,7 @@ struct OperatorPlace {
   bool divides_blocks = false;
   /// Some stages have teams, with bodies of their own operators: no move is tried then.
   bool has_teams = false;
+  bool interleaved = false;  ///< devices have several stages each
 };
 
 /// Tries to move `op` to each neighbouring stage of `strategy`, whose step takes `step_seconds`,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/interleaved.h"
 
-#include "ir/base/check.h"
-#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 
 #include <fmt/format.h>
@@ -97,17 +95,6 @@ int round_size(const Strategy& strategy) {
 Status check_interleaved(const Strategy& strategy, const Graph& graph) {
   if (strategy.schedule != Schedule::kInterleaved) return {};
   return InterleavedChecker(strategy, graph).run();
-}
-
-Status refuse_interleaved(const Strategy& strategy, std::string_view who) {
-  Plan plan;
-  plan.schedule = strategy.schedule;
-  return refuse_interleaved(plan, who);
-}
-
-void need_not_interleaved(const Strategy& strategy, std::string_view who) {
-  const Status status = refuse_interleaved(strategy, who);
-  AGPCS_CHECK(status.ok(), "{}", status.message());
 }
 
 }  // namespace agpcs

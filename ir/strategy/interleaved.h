@@ -7,8 +7,6 @@
 
 #include <agpcs/status.h>
 
-#include <string_view>
-
 namespace agpcs {
 
 /// Returns over how many device groups the stages go round: as many as there are stages, if the
@@ -21,10 +19,5 @@ int round_size(const Strategy& strategy);
 /// parameter that both read. Numbers in flight are the schedule's, and what no program says yet is
 /// refused by name: teams, and divided state. Needs: operators are assigned to stages.
 Status check_interleaved(const Strategy& strategy, const Graph& graph);
-
-/// Returns the error of `refuse_interleaved(Plan)` (ir/plan/lookup.h).
-Status refuse_interleaved(const Strategy& strategy, std::string_view who);
-/// Ends the program with that error: who calls has refused it before.
-void need_not_interleaved(const Strategy& strategy, std::string_view who);
 
 }  // namespace agpcs

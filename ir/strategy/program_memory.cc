@@ -12,6 +12,8 @@ ProgramMemory::ProgramMemory(const Program& program, IsOfStage is_of_stage)
   find_receives(program);
   find_sends(program);
   find_states();
+  is_of_stage_ = nullptr;  // it may refer to what does not live on
+  place_.clear();
 }
 
 MemoryUse ProgramMemory::peak(const StageMemory& m) const {

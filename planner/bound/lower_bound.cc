@@ -11,9 +11,13 @@ LowerBound lower_bound(const Problem& problem) {
   LowerBound bound;
   bound.one_stage = one_stage_limit(facts);
   bound.any = bound.one_stage;
-  lower(bound.any, several_stages_limit(facts, bound.one_stage.seconds));
+  bound.any_interleaved = bound.one_stage;
+  const SeveralStagesLimits several = several_stages_limits(facts, bound.one_stage.seconds);
+  lower(bound.any, several.one_each);
+  lower(bound.any_interleaved, several.interleaved);
   bound.one_stage.seconds *= 1 - kBoundRounding;
   bound.any.seconds *= 1 - kBoundRounding;
+  bound.any_interleaved.seconds *= 1 - kBoundRounding;
   return bound;
 }
 

@@ -21,7 +21,9 @@ struct Limit {
 
 struct LowerBound {
   Limit one_stage;  ///< of strategies without a pipeline; infinite: none fits in memory
-  Limit any;        ///< of all strategies
+  Limit any;        ///< of all strategies whose devices have one stage each
+  /// Of all, those with interleaved stages among them: no later than `any`.
+  Limit any_interleaved;
 };
 
 /// Bounds every strategy: any cuts, device groups, shares, numbers of micro-batches (those that the

@@ -48,8 +48,8 @@ class SeveralStages {
 
   /// The work falls with fewer micro-batches. So once it alone is no better than what was found,
   /// more micro-batches are no better either.
-  Limit run(double enough) {
-    Limit best;
+  SeveralStagesLimits run(double enough) {
+    Limit best, interleaved;
     find_beside();
     set_floors(facts_.largest);
     find_prices();
@@ -62,11 +62,14 @@ class SeveralStages {
       if (limit.seconds >= std::min(best.seconds, enough)) break;
       raise(limit, computing + report, "report");
       raise(limit, longest_path(facts_.batch / number), "latency");
+      lower(interleaved, limit);
       raise(limit, with_waiting(computing, number), "pipeline");
       lower(best, limit);
     }
-    raise(best, heaviest_operator(), "granularity");
-    return best;
+    const double heaviest = heaviest_operator();
+    raise(best, heaviest, "granularity");
+    raise(interleaved, heaviest, "granularity");
+    return {best, interleaved};
   }
 
  private:
@@ -168,6 +171,9 @@ class SeveralStages {
   /// time of e) / m of the step T, and both idle times, priced, are at least the lesser of price(d)
   /// T / m and price(e) T. If sizes are unequal, e may have no sample of the last micro-batch, and
   /// nothing is said.
+  ///
+  /// Of interleaved stages this does not hold: a pass of e is one of all its stages then, and the
+  /// first of them may be as short as an operator.
   ///
   /// If no samples meet so, a stage has none but operators beside the joined ones, and a device
   /// that computes no more than all samples of these (twice, as it may recompute) is idle
@@ -327,7 +333,7 @@ class SeveralStages {
 
 }  // namespace
 
-Limit several_stages_limit(const BoundFacts& facts, double enough) {
+SeveralStagesLimits several_stages_limits(const BoundFacts& facts, double enough) {
   const Problem& problem = facts.problem;
   if (problem.cluster.device_count() < 2 || problem.graph.ops.size() < 2) return {};
   return SeveralStages(facts).run(enough);

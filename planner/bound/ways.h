@@ -23,8 +23,14 @@ inline void lower(Limit& limit, const Limit& way) {
 /// the state of all parameters.
 Limit one_stage_limit(const BoundFacts& facts);
 
-/// Bounds strategies of several stages. Infinite if there are none. A result of `enough` or more
-/// may be less than what could be proved.
-Limit several_stages_limit(const BoundFacts& facts, double enough);
+/// Bounds of strategies of several stages: of those whose devices have one each, and of all. A
+/// device that has several waits for a part of a pass only, however short, before it begins, so
+/// that the second says nothing of waiting.
+struct SeveralStagesLimits {
+  Limit one_each, interleaved;
+};
+/// Returns them. Infinite if there are no such strategies. A result of `enough` or more may be less
+/// than what could be proved.
+SeveralStagesLimits several_stages_limits(const BoundFacts& facts, double enough);
 
 }  // namespace agpcs

@@ -71,7 +71,6 @@ std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
 }  // namespace
 
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by) {
-  AGPCS_RETURN_IF_ERROR(refuse_interleaved(strategy, "the planner"));
   if (strategy.buckets.empty()) {
     strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
   }
@@ -90,7 +89,8 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
   MemoryFit worst;
   double memories = 0;
   bool first = true;
-  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {    // idle ranks need no memory
+  const auto round = static_cast<std::size_t>(round_size(strategy));
+  for (std::size_t s = 0; s < round; ++s) {                     // idle ranks need no memory
     const std::vector<int> ranks = plan.stages[s].all_ranks();  // both are ascending
     const std::vector<DeviceId> devices = all_devices(strategy.stages[s]);
     for (std::size_t i = 0; i < ranks.size(); ++i) {

@@ -100,12 +100,14 @@ class Evaluator::Impl {
     load(strategy);
     step_.clear();
     step_.micro_batches = static_cast<int>(strategy.micro_batches);
+    step_.round = shape_.round;
+    step_.rounds = stage_count() / shape_.round;
     add_ranks();
     times_.add(strategy, *partition_, team_of_stage_, step_);
     const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
     add_collectives(takes_time);
-    if (most < StepEngine::kAll) {
+    if (most < StepEngine::kAll && !shape_.interleaves) {
       const double least = add_tails(problem_.cluster, *partition_, replicas_.equals(),
                                      buckets_.all(), parted(), step_);
       if (least > most * (1 + 1e-9)) return least;
@@ -211,7 +213,7 @@ class Evaluator::Impl {
   /// Sets the ranks, which follow the order of devices, as in `lower`.
   void add_ranks() {
     std::fill(rank_of_.begin(), rank_of_.end(), FlatRank());
-    for (int stage = 0; stage < stage_count(); ++stage) {
+    for (int stage = 0; stage < shape_.round; ++stage) {
       const std::vector<DeviceId>& devices = spec(stage).devices;
       for (std::size_t i = 0; i < devices.size() && !spec(stage).has_teams(); ++i) {
         rank_of_[at(devices[i])] = {&(*programs_)[at(stage)], stage, static_cast<int>(i),

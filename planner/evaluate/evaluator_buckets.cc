@@ -20,6 +20,11 @@ void write_devices(const Strategy& strategy, const std::vector<int>& stages,
   std::sort(devices.begin(), devices.end());
 }
 
+int stage_to_sum(const Strategy& strategy, std::size_t place) {
+  const bool back = strategy.schedule == Schedule::kInterleaved;
+  return static_cast<int>(back ? strategy.stages.size() - 1 - place : place);
+}
+
 void StepBuckets::load(const Strategy& strategy, const PartitionInfo& partition,
                        const std::vector<GroupInfo*>& devices,
                        const std::vector<TeamInfo*>& teams) {
@@ -33,7 +38,8 @@ void StepBuckets::load(const Strategy& strategy, const PartitionInfo& partition,
 void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
   const std::int64_t bytes = problem_.options.bucket_bytes;
   const bool parted = strategy_->schedule == Schedule::kZeroBubble;
-  for (int stage = 0; stage < static_cast<int>(devices.size()); ++stage) {
+  for (std::size_t place = 0; place < devices.size(); ++place) {
+    const int stage = stage_to_sum(*strategy_, place);
     GroupInfo& of_stage = *devices[at(stage)];
     const StageSpec& spec = strategy_->stages[at(stage)];
     if (TeamInfo* const team = (*team_of_stage_)[at(stage)]) {

@@ -47,6 +47,10 @@ struct StepBucket {
 void write_devices(const Strategy& strategy, const std::vector<int>& stages,
                    std::vector<DeviceId>& devices);
 
+/// Returns the stage whose gradients are summed as the `place`-th. All sums of a rank are in one
+/// order, and of its stages the last one has its gradients first.
+int stage_to_sum(const Strategy& strategy, std::size_t place);
+
 /// Refers to `stages`, `teams` and `groups`.
 class StepBuckets {
  public:

@@ -10,6 +10,7 @@
 #include "planner/problem/hash.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -25,6 +26,7 @@ constexpr int kStateLevels = 1 + static_cast<int>(kDividingLevels.size());
 /// between the filling and the draining of the pipeline.
 std::int64_t enough_for_memory(const PipelineShape& shape) {
   const auto stages = static_cast<std::int64_t>(shape.alone.size());
+  if (shape.interleaves) return shape.micro_batches;
   for (std::size_t s = 0; s < shape.in_flight.size(); ++s) {
     const std::int64_t textbook =
         textbook_in_flight(stages, static_cast<std::int64_t>(s), shape.micro_batches);
@@ -37,7 +39,7 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.clear();
   key.push_back(static_cast<int>(shape.micro_batches));
   key.push_back(static_cast<int>(shape.alone.size()));
-  key.push_back(shape.parts_backward ? 1 : 0);
+  key.push_back(shape.parts_backward ? 1 : shape.interleaves ? 1 + shape.round : 0);
   for (const std::int64_t number : shape.in_flight) key.push_back(static_cast<int>(number));
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(shape.clips ? 1 : 0);
@@ -66,15 +68,24 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   }
 }
 
+int programs_of(const PipelineShape& shape) {
+  return shape.interleaves ? shape.round : static_cast<int>(shape.alone.size());
+}
+
 /// Returns a plan with everything that `Timetable` and `stage_program` read.
 Plan plan_of(const PipelineShape& shape) {
   Plan plan;
   plan.training.optimizer.max_norm = shape.clips ? 1 : 0;
   plan.micro_batches = shape.micro_batches;
-  plan.schedule = shape.parts_backward ? Schedule::kZeroBubble : Schedule::k1F1B;
+  plan.schedule = shape.parts_backward ? Schedule::kZeroBubble
+                  : shape.interleaves  ? Schedule::kInterleaved
+                                       : Schedule::k1F1B;
   for (const bool alone : shape.alone) {
+    const int program = static_cast<int>(plan.stages.size()) % programs_of(shape);
     PlanStage stage;
-    stage.ranks.resize(alone ? 1 : 2);
+    stage.ranks.push_back(2 * program);
+    if (!alone) stage.ranks.push_back(2 * program + 1);
+    stage.operators.emplace_back();
     plan.stages.push_back(std::move(stage));
   }
   for (const CutInfo& info : *shape.cuts) {
@@ -102,8 +113,9 @@ Plan plan_of(const PipelineShape& shape) {
 
 void PipelineShape::set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts) {
   micro_batches = strategy.micro_batches;
-  need_not_interleaved(strategy, "the evaluator");
   parts_backward = strategy.schedule == Schedule::kZeroBubble;
+  interleaves = strategy.schedule == Schedule::kInterleaved;
+  round = round_size(strategy);  // as many as there are stages if they are not
   in_flight.clear();
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     in_flight.push_back(most_in_flight(strategy, s));
@@ -134,20 +146,30 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
   auto made = std::make_unique<PipelinePrograms>();
   const Plan plan = plan_of(shape);
   const Timetable timetable(plan, shape.in_flight);
-  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+  const auto stages = static_cast<int>(plan.stages.size());
+  std::vector<std::optional<ProgramMemory>> memory(plan.stages.size());
+  const int programs = programs_of(shape);
+  for (int stage = 0; stage < programs; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
     const std::span<const BucketUse> uses = s < shape.uses.size()
                                                 ? std::span<const BucketUse>(shape.uses[s])
                                                 : std::span<const BucketUse>();
     const Program program = stage_program(plan, timetable, stage, uses);
     made->instructions += program.instructions.size();
-    if (of == Of::kMemory) {
-      made->memory.emplace_back(program);
-      continue;
+    for (int own = stage; own < stages && of == Of::kMemory; own += programs) {
+      memory[static_cast<std::size_t>(own)] =
+          shape.interleaves
+              ? ProgramMemory(program,
+                              [&](const InstructionId& id) { return is_of(plan, id, own); })
+              : ProgramMemory(program);
     }
+    if (of == Of::kMemory) continue;
     Result<PrecedenceGraph> graph = precedence_graph(plan, program);
     AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
     made->programs.push_back(*std::move(graph));
+  }
+  if (of == Of::kMemory) {
+    for (std::optional<ProgramMemory>& one : memory) made->memory.push_back(*std::move(one));
   }
   return made;
 }

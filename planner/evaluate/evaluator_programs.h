@@ -26,6 +26,8 @@ struct PipelineShape {
   std::int64_t micro_batches = 1;
   std::vector<std::int64_t> in_flight;  ///< by stage: micro-batches between their passes
   bool parts_backward = false;
+  bool interleaves = false;
+  int round = 1;  ///< over how many device groups stages go round, if they are interleaved
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;         ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;   ///< by bucket: the first of its stages
@@ -37,11 +39,11 @@ struct PipelineShape {
   void set_passes(const Strategy& strategy, const std::vector<CutInfo>& stage_cuts);
 };
 
-/// The programs of a pipeline, by stage, for the engine or for the memory model.
+/// The programs of a pipeline, for the engine or for the memory model.
 struct PipelinePrograms {
   std::vector<int> key;
-  std::vector<PrecedenceGraph> programs;
-  std::vector<ProgramMemory> memory;
+  std::vector<PrecedenceGraph> programs;  ///< as in a plan
+  std::vector<ProgramMemory> memory;      ///< by stage
   std::size_t instructions = 0;
 };
 

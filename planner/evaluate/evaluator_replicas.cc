@@ -2,6 +2,7 @@
 #include "planner/evaluate/evaluator_replicas.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/interleaved.h"
 
 #include <algorithm>
 #include <limits>
@@ -222,7 +223,23 @@ std::int64_t StepReplicas::member_peak(int stage, std::size_t member, std::int64
       *(*team_of_stage_)[at(stage)], info(stage), member, samples, strategy_->micro_batches, sums));
 }
 
+/// Returns the peak of a rank that has stage `stage` and others, which all take as many samples.
+std::int64_t StepReplicas::peak_of_rank(int stage, std::int64_t samples,
+                                        const Recomputation& recompute) {
+  const int round = round_size(*strategy_);
+  std::vector<ProgramMemory::Stage> stages;
+  for (int own = stage % round; own < stage_count(); own += round) {
+    const Recomputation& recomputes = own == stage ? recompute : spec(own).recompute;
+    stages.push_back(
+        {&(*programs_)[at(own)], memory_with(unsummed_[at(own)], own, samples, recomputes)});
+  }
+  return ProgramMemory::peak_of(stages).total();
+}
+
 std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
+  if (strategy_->schedule == Schedule::kInterleaved) {
+    return peak_of_rank(equal.stage, equal.samples, spec(equal.stage).recompute);
+  }
   if (equal.team != kNone) return member_peak(equal.stage, at(equal.member), equal.samples);
   return peak(equal.stage, equal.samples, spec(equal.stage).recompute, equal.others_bytes);
 }
@@ -230,6 +247,9 @@ std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
 std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
                                           const Recomputation& recompute) {
   const TeamInfo* const team = (*team_of_stage_)[at(stage)];
+  if (strategy_->schedule == Schedule::kInterleaved) {
+    return peak_of_rank(stage, samples, recompute);
+  }
   if (team == nullptr) return peak(stage, samples, recompute, divided_of(stage).bytes());
   std::int64_t most = 0;
   for (std::size_t m = 0; m < team->work.members(); ++m) {
@@ -240,7 +260,9 @@ std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
 
 std::int64_t StepReplicas::most_lacking() {
   std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  const int round = round_size(*strategy_);
   for (const EqualReplicas& equal : equals_) {
+    if (equal.stage >= round) break;  // ranks of earlier stages
     most = std::max(most, peak(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
   }
   return most;

@@ -94,6 +94,7 @@ class StepReplicas {
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,
                     std::int64_t elsewhere);
   std::int64_t peak(const EqualReplicas& equal);
+  std::int64_t peak_of_rank(int stage, std::int64_t samples, const Recomputation& recompute);
   std::int64_t member_peak(int stage, std::size_t member, std::int64_t samples);
   void load_teams(int stage);
 

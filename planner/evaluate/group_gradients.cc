@@ -38,7 +38,9 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
   StageTable table(problem);
   TeamTable teams(problem, table);
   const PartitionInfo& partition = table.partition(strategy.stage_of, strategy.stages.size());
-  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+  for (std::size_t place = 0; place < strategy.stages.size(); ++place) {
+    const int number = stage_to_sum(strategy, place);
+    const std::size_t s = at(number);
     StageInfo& stage = *partition.stages[s];
     const StageSpec& spec = strategy.stages[s];
     TeamInfo* const team =
@@ -54,7 +56,7 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
             : table.scheduled(stage, spec, strategy.schedule == Schedule::kZeroBubble, lines(), s);
     std::size_t next = 0;
     for (const StageInfo::Group& group : groups) {
-      Bucket bucket = {static_cast<int>(s), AllReduce::kRing, {}};
+      Bucket bucket = {number, AllReduce::kRing, {}};
       if (group.bytes > 0) {
         bucket.algorithm = choose_algorithm(problem.cluster, spec.devices, group.bytes);
       }

@@ -110,8 +110,13 @@ void StepFolder::load_ranks(const FlatStep& step) {
   rank_color_.clear();
   for (const FlatRank& rank : step.ranks) {
     const int kind = cluster_.devices[at(rank.device)].kind;
-    rank_color_.push_back(
-        color_of({at(rank.stage), at(rank.member), at(kind), times_color_[at(rank.times)]}));
+    std::uint64_t color =
+        color_of({at(rank.stage), at(rank.member), at(kind), times_color_[at(rank.times)]});
+    const std::size_t further = step.times.size() / at(step.rounds);
+    for (std::size_t i = 1; i < at(step.rounds); ++i) {
+      color = mix(color, times_color_[at(rank.times) + i * further]);
+    }
+    rank_color_.push_back(color);
   }
   rank_sum_.resize(rank_color_.size());
 }
@@ -247,6 +252,8 @@ void StepFolder::build(const FlatStep& step) {
   step_.clear();
   step_.micro_batches = step.micro_batches;
   step_.smaller_from = step.smaller_from;
+  step_.round = step.round;
+  step_.rounds = step.rounds;
   step_.times = step.times;
   step_.gradients = step.gradients;
   step_.larger_gradients = step.larger_gradients;

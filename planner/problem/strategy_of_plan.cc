@@ -67,6 +67,7 @@ Result<Recomputation> read_recomputation(const PlanStage& stage, const Graph& gr
 
 /// Reads what stages have in flight if it is not what the plan's schedule says.
 void read_in_flight(const Plan& plan, Strategy& strategy) {
+  if (plan.interleaves()) return;
   bool departs = false;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const std::int64_t own = most_in_flight(plan.programs[s]);
@@ -103,7 +104,6 @@ void keep_parts(const Plan& plan, const Graph& graph, const Cluster& cluster, St
 }  // namespace
 
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster) {
-  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the planner"));
   Strategy strategy;
   strategy.micro_batches = plan.micro_batches;
   strategy.schedule = plan.schedule;

@@ -2,6 +2,7 @@
 #include "planner/seed/fit_memory.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/evaluate/rough/step.h"
@@ -405,6 +406,29 @@ bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Stra
   largest_that_holds(std::int64_t{1}, most, fits_with);  // the last that fits is in `best`
   strategy = *std::move(best);
   return true;
+}
+
+bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  const int stages = static_cast<int>(strategy.stages.size()), round = round_size(strategy);
+  const auto fits = [&](int stage) {
+    const StageSpec& spec = strategy.stages[at(stage)];
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const std::int64_t bytes =
+          evaluator.replica_bytes(strategy, stage, spec.shares[i], spec.recompute);
+      if (bytes > problem.cluster.kind_of(spec.devices[i]).memory_bytes) return false;
+    }
+    return true;
+  };
+  bool all = true;
+  for (int first = 0; first < round; ++first) {
+    bool fit = fits(first);
+    for (int stage = first; stage < stages && !fit; stage += round) {
+      strategy.stages[at(stage)].recompute = kWholeStage;
+      fit = fits(first);
+    }
+    all = all && fit;
+  }
+  return all;
 }
 
 }  // namespace agpcs

@@ -44,4 +44,9 @@ void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strat
 /// `fit_memory` times the log2 of what is in flight.
 bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
+/// Lets stages of devices that have several each (Schedule::kInterleaved) recompute, the first ones
+/// first, which have most in flight, until their devices fit. Returns whether all do. Same needs.
+/// Cost: a few `replica_bytes` for each stage and each of its kinds.
+bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+
 }  // namespace agpcs

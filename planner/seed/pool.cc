@@ -18,10 +18,11 @@ bool is_better(const Score& a, const Score& b) {
   return a.fits() ? a.step_seconds < b.step_seconds : a.lacking < b.lacking;
 }
 
-SeedPool SeedPool::without_teams() const {
+SeedPool SeedPool::known_to_moves() const {
   SeedPool pool;
   for (const Seed& seed : seeds_) {
-    if (seed.strategy.bodies.empty()) pool.add(seed);
+    const bool interleaved = seed.strategy.schedule == Schedule::kInterleaved;
+    if (seed.strategy.bodies.empty() && !interleaved) pool.add(seed);
   }
   return pool;
 }

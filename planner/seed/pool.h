@@ -27,8 +27,9 @@ class SeedPool {
   void add(Seed seed) { seeds_.push_back(std::move(seed)); }
   bool empty() const { return seeds_.empty(); }
   const std::vector<Seed>& all() const { return seeds_; }
-  /// Returns the seeds without teams: searches of moves (planner/refine) know no teams.
-  SeedPool without_teams() const;
+  /// Returns the seeds without teams and interleaved stages: searches of moves (planner/refine)
+  /// know neither.
+  SeedPool known_to_moves() const;
   /// Returns the best seed; a tie goes to the first. Needs: not empty.
   const Seed& best() const;
   /// Returns at most `most` seeds, the best first, no two with the same devices in the same stages.

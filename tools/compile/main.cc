@@ -114,7 +114,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--layout", a.compile.layout,
                  "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
                  ":3 gives samples by weight instead of speed; a/0,in-flight=4 has 4 micro-batches "
-                 "in flight)");
+                 "in flight; |schedule=interleaved,each=2 at the end gives each device 2 stages)");
   app.add_option("--refiner", a.compile.refiner,
                  lines_of("how the best of them is improved (default: dqn):", refiners()));
   app.add_option("--budget", a.compile.plan.budget,
@@ -141,7 +141,9 @@ void add_search_options(CLI::App& app, Arguments& a) {
          "what plans may not do: " + joined(dimension_words()) +
              " (state: devices divide the optimizer's state; schedules: stages have other "
              "numbers of micro-batches in flight than 1F1B's textbook, or part backward passes; "
-             "zero-bubble: they part backward passes; segments: stages recompute other than as a "
+             "zero-bubble: they part backward passes; interleaved: devices have several stages "
+             "each; "
+             "segments: stages recompute other than as a "
              "whole)")
       ->delimiter(',');
   app.add_option("--cut-at", a.compile.cut_at,

@@ -192,7 +192,8 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
     return std::find(options.without.begin(), options.without.end(), dimension) ==
            options.without.end();
   };
-  PlanProgress progress(stages.progress(), with("teams"));
+  const bool interleaved = with("schedules") && with("interleaved");
+  PlanProgress progress(stages.progress(), with("teams"), interleaved);
   std::unique_ptr<Refiner> refiner;
   std::vector<std::string> outputs;
   PipelineInput input;
@@ -227,7 +228,9 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options.choose_teams = with("teams");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
-    return plan_options(options, problem, progress, refiner);
+    AGPCS_TRY(PlanOptions plan, plan_options(options, problem, progress, refiner));
+    plan.interleave = interleaved;
+    return plan;
   };
   Compiled compiled;
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));

@@ -28,7 +28,7 @@ double PlanProgress::elapsed() const {
 std::string PlanProgress::gap(double seconds) const {
   if (!bound_) return {};
   const double gap = seconds / *bound_ - 1;
-  const char* const any_plan = teams_ ? "any plan without teams" : "any plan";
+  const std::string any_plan = "any plan" + without_;
   return gap < 0 ? fmt::format(", {} less than {}", gap_text(-gap), any_plan)
                  : fmt::format(", within {} of {}", gap_text(gap), any_plan);
 }
@@ -65,11 +65,12 @@ void PlanProgress::tell(std::string_view by) {
 void PlanProgress::bounded(const LowerBound& bound) {
   if (!std::isfinite(bound.any.seconds)) return;
   bound_ = bound.any.seconds;
+  without_ = bound_is_without(bound, teams_, interleaved_);
   if (progress_.on_terminal()) {
     overwrite(doing_);
   } else {
-    progress_.step(fmt::format("bound: no plan {}takes less than {}{}",
-                               teams_ ? "without teams " : "", figure(*bound_, "s"),
+    progress_.step(fmt::format("bound: no plan{} takes less than {}{}", without_,
+                               figure(*bound_, "s"),
                                best_ ? "; the first one is" + gap(*best_).substr(1) : ""));
   }
 }

@@ -20,9 +20,10 @@ namespace agpcs {
 /// the seconds since this was made.
 class PlanProgress {
  public:
-  /// `teams`: plans may have teams, of which the bound says nothing.
-  PlanProgress(Progress& progress, bool teams)
-      : progress_(progress), teams_(teams), began_(Clock::now()) {}
+  /// `teams`, `interleaved`: plans may have teams, or interleaved stages, of which the bound may
+  /// say nothing.
+  PlanProgress(Progress& progress, bool teams, bool interleaved)
+      : progress_(progress), teams_(teams), interleaved_(interleaved), began_(Clock::now()) {}
 
   /// What is done next: ("metis", 2, 6) is the second of six.
   void begins(std::string_view what, int number, int of);
@@ -44,7 +45,8 @@ class PlanProgress {
   void overwrite(std::string_view what);
 
   Progress& progress_;
-  bool teams_;
+  bool teams_, interleaved_;
+  std::string without_;  // what the bound says nothing of
   Clock::time_point began_;
   std::optional<double> bound_, best_, told_;  // seconds
   std::string doing_ = "plan";                 // what the overwritten line says

@@ -7,6 +7,7 @@
 #include "ir/graph/loss_summary.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/json.h"
 #include "tools/common/words/plan_words.h"
@@ -27,7 +28,8 @@ namespace {
 
 struct DeviceRow {
   const DeviceEstimate* estimate;
-  int stage;
+  int stage;           ///< its first
+  std::string stages;  ///< "s0", or "s0,s2" of a device with several
   std::int64_t samples;
   std::int64_t capacity;
 };
@@ -41,7 +43,8 @@ std::vector<DeviceRow> device_rows(const Compiled& compiled) {
     const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
     const int replica = replica_of(of, estimate.rank);
     const Cluster& cluster = compiled.problem->cluster;
-    rows.push_back({&estimate, stage, of.samples[static_cast<std::size_t>(replica)],
+    rows.push_back({&estimate, stage, names_of_stages(plan, stage),
+                    of.samples[static_cast<std::size_t>(replica)],
                     cluster.kind_of(cluster.find_device(estimate.device)).memory_bytes});
   }
   return rows;
@@ -95,13 +98,23 @@ bool may_have_teams(const Compiled& compiled) {
   return compiled.problem->options.choose_teams || !compiled.planned.best.plan.bodies.empty();
 }
 
+bool may_be_interleaved(const Compiled& compiled) {
+  return compiled.interleave || compiled.planned.best.plan.interleaves();
+}
+
+/// Returns " without teams" if the bound of any plan says nothing of teams.
+std::string any_plan_is_without(const Compiled& compiled) {
+  return bound_is_without(*compiled.planned.bound, may_have_teams(compiled),
+                          may_be_interleaved(compiled));
+}
+
 /// Returns two lines about the lower bound; none if there is no bound.
 std::string bound_lines(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};
-  const auto& [one_stage, any] = *compiled.planned.bound;
-  std::string least = fmt::format("no plan {}takes less than {} ({})",
-                                  may_have_teams(compiled) ? "without teams " : "",
-                                  figure(any.seconds, "s"), any.reason);
+  const auto& [one_stage, any, interleaved] = *compiled.planned.bound;
+  std::string least =
+      fmt::format("no plan{} takes less than {} ({})", any_plan_is_without(compiled),
+                  figure(any.seconds, "s"), any.reason);
   if (std::isfinite(one_stage.seconds)) {
     least += fmt::format(", none without a pipeline{} less than {} ({})",
                          may_have_teams(compiled) ? " or teams" : "",
@@ -241,7 +254,7 @@ TableRow table_row(const Compiled& compiled, const DeviceRow& row) {
   const std::string& kind = cluster.kind_of(cluster.find_device(e.device)).name;
   TableRow shown;
   shown.name = e.device;
-  shown.figures = {{static_cast<double>(row.stage), fmt::format("s{}", row.stage), ""},
+  shown.figures = {{static_cast<double>(row.stage), row.stages, ""},
                    counted(row.samples),
                    {e.utilization, fmt::format("{:.0f}%", 100 * e.utilization), ""},
                    seconds_figure(e.exposed_communication),
@@ -403,7 +416,7 @@ Json device_json(const DeviceRow& row) {
   const DeviceEstimate& e = *row.estimate;
   return {{"device", e.device},
           {"rank", e.rank},
-          {"stage", fmt::format("s{}", row.stage)},
+          {"stage", row.stages},
           {"samples", row.samples},
           {"compute_seconds", e.compute_seconds},
           {"utilization", e.utilization},
@@ -468,11 +481,22 @@ std::string gap_text(double gap) {
                        : fmt::format("a factor of {:.1f}", 1 + percent / 100);
 }
 
+bool interleaved_may_take_less(const LowerBound& bound) {
+  return bound.any_interleaved.seconds < bound.any.seconds;
+}
+
+std::string bound_is_without(const LowerBound& bound, bool teams, bool interleaved) {
+  const bool stages = interleaved && interleaved_may_take_less(bound);
+  if (!teams && !stages) return {};
+  return fmt::format(" without {}{}{}", teams ? "teams" : "", teams && stages ? " or " : "",
+                     stages ? "interleaved stages" : "");
+}
+
 std::string describe_bound(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};
-  const auto& [one_stage, any] = *compiled.planned.bound;
+  const auto& [one_stage, any, interleaved] = *compiled.planned.bound;
   const double gap_of_any = gap_of(compiled, any);
-  const std::string any_plan = may_have_teams(compiled) ? "any plan without teams" : "any plan";
+  const std::string any_plan = "any plan" + any_plan_is_without(compiled);
   const std::string teams = may_have_teams(compiled) ? " or teams" : "";
   const std::string of_any = gap_of_any < 0
                                  ? fmt::format("{} less than {}", gap_text(-gap_of_any), any_plan)
@@ -501,6 +525,8 @@ Json bound_json(const Compiled& compiled) {
   add("lower_bound", "gap", bound ? &bound->any : nullptr);
   add("one_stage_bound", "one_stage_gap", bound ? &bound->one_stage : nullptr);
   json["bound_of_plans_without_teams"] = bound && may_have_teams(compiled);
+  json["bound_of_plans_without_interleaved"] =
+      bound && may_be_interleaved(compiled) && interleaved_may_take_less(*bound);
   return json;
 }
 

@@ -19,6 +19,14 @@ std::string gap_text(double gap);
 /// bound.
 std::string describe_bound(const Compiled& compiled);
 
+/// Returns whether plans with interleaved stages may take less than the bound of any plan.
+bool interleaved_may_take_less(const LowerBound& bound);
+
+/// Returns " without teams or interleaved stages", as far as plans may have them (`teams`,
+/// `interleaved`) and the bound of any plan says nothing of those that do; nothing if it holds for
+/// all.
+std::string bound_is_without(const LowerBound& bound, bool teams, bool interleaved);
+
 /// Returns the keys of the lower bound in the JSON report; null where nothing is proved.
 Json bound_json(const Compiled& compiled);
 

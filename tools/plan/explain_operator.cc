@@ -123,6 +123,9 @@ class OperatorText {
              "  some stages have teams, with bodies of their own operators: no move starts "
              "here\n";
     }
+    if (e_.place.interleaved) {
+      return text + "  devices have several stages each, which go round: no move starts here\n";
+    }
     if (e_.place.moves.empty()) return text + "  the plan has one stage\n";
     for (const OperatorMove& move : e_.place.moves) text += move_text(move);
     return text;
@@ -235,6 +238,7 @@ std::string operator_json(const OperatorExplanation& e) {
                {"moves", json_array(e.place.moves,
                                     [&](const OperatorMove& move) { return move_json(e, move); })}};
   if (e.place.has_teams) json["plan_has_teams"] = true;
+  if (e.place.interleaved) json["plan_is_interleaved"] = true;
   return json_text(json);
 }
 

@@ -4,6 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
@@ -34,7 +35,8 @@ void add(const GradientSize& gradient, GradientSum& sum) {
 
 /// Returns by how many micro-batches in flight some stage is ahead of 1F1B's textbook.
 double ahead_of_textbook(const Strategy& strategy) {
-  if (strategy.schedule == Schedule::kGPipe) return 0;
+  if (strategy.schedule == Schedule::kGPipe || strategy.schedule == Schedule::kInterleaved)
+    return 0;
   std::int64_t ahead = 0;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const auto stages = static_cast<std::int64_t>(strategy.stages.size());
@@ -213,12 +215,13 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
   const double report = report_seconds(strategy);
   const double norm = problem().training.optimizer.clips() ? report : 0;  // as few bytes
   const double held_up_there = held_up(strategy, passes, way, rough);
+  const double rounds = static_cast<double>(all.size()) / round_size(strategy);  // of each device
   double hidden = 0, last = 0, updates = 0;
   for (std::size_t s = 0; s < all.size(); ++s) {
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     const auto bytes = static_cast<double>(all[s].gradients.bytes);
     const bool divides = divides_state(strategy.stages[s], problem_.training);
-    const double update = most_update(devices, all[s].gradients) /
+    const double update = most_update(devices, all[s].gradients) * rounds /
                           (divides ? static_cast<double>(devices.size()) : 1);
     const double own = all[s].line.at(bytes);
     const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
@@ -349,10 +352,11 @@ RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int
   const double seconds = latency + cut_.empty(&forward_);
   const std::size_t sends = problem_.cluster.links.size();
   const std::size_t receives = sends + problem_.cluster.devices.size();
-  forward_.add(sends + at(from), seconds);
-  forward_.add(receives + at(to), seconds);
-  back.add(sends + at(to), seconds);
-  back.add(receives + at(from), seconds);
+  const int round = round_size(strategy);
+  forward_.add(sends + at(from % round), seconds);
+  forward_.add(receives + at(to % round), seconds);
+  back.add(sends + at(to % round), seconds);
+  back.add(receives + at(from % round), seconds);
   return {seconds, (seconds + alone) / 2};
 }
 

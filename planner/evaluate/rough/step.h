@@ -54,6 +54,10 @@ class RoughModel {
   ///   before any comes back, and come back after the last was sent. Where backward passes are
   ///   parted, weight passes are on no micro-batch's way; a stage ends with them while gradients go
   ///   back through those before it.
+  /// * Where stages are interleaved, a device computes what its stages together do of a micro-batch.
+  ///   It waits for the first micro-batch and the last gradient, for each round of micro-batches
+  ///   that fills or drains the pipeline, and then for messages as far as those in flight do not
+  ///   hide them.
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
   ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
   ///   stage ends before the first one by the backward part, two thirds, of the way between. The

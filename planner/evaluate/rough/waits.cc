@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoughModel: what stages wait for where they alternate forward and backward passes.
+// RoughModel: what stages wait for where they alternate forward and backward passes, and what
+// devices with several stages do.
+#include "ir/plan/lookup.h"
+#include "ir/strategy/interleaved.h"
 #include "planner/evaluate/rough/step.h"
 
 #include <algorithm>
@@ -8,6 +11,53 @@
 #include <vector>
 
 namespace agpcs {
+namespace {
+
+/// Returns when the last backward pass ends where stages go round over P device groups, V times.
+/// The last group gets its first micro-batch after P - 1 passes, and the first one its last
+/// gradient as long after the last group has made it. A round of G micro-batches fills a stage of
+/// each group before it comes round again, which takes P passes and messages: where G passes take
+/// less, all wait, V - 1 times forward and back. In between, neighbours differ by two passes in
+/// flight, so that three slots hide a pass of each of two groups, there and back, with the messages
+/// between; a way over all groups is the same of 2 P - 1 slots.
+template <typename Passes, typename Messages>
+double interleaved_seconds(const Strategy& strategy, const std::vector<Passes>& passes,
+                           const Messages& messages, double slowest_lane) {
+  const auto round = static_cast<std::size_t>(round_size(strategy));
+  const std::size_t rounds = passes.size() / round;
+  const auto groups = static_cast<double>(round), laps = static_cast<double>(rounds);
+  const auto micro_batches = static_cast<double>(strategy.micro_batches);
+  double slowest = 0, there = 0, back = 0, sent = 0, sent_back = 0;
+  for (std::size_t p = 0; p < round; ++p) {
+    double own = 0;
+    for (std::size_t s = p; s < passes.size(); s += round) {
+      own += passes[s].both;
+      there += passes[s].forward;
+      back += passes[s].backward;
+      sent += messages.forward[s];
+      sent_back += messages.backward[s];
+    }
+    slowest = std::max(slowest, own);
+  }
+  double first = 0;  // on the way to the last group, and back
+  for (std::size_t p = 0; p + 1 < round; ++p) {
+    first += passes[p].forward + messages.forward[p + 1];
+    first += passes[p].backward + messages.backward[p];
+  }
+  const auto stages = static_cast<double>(passes.size());
+  const std::vector<int> sizes =
+      rounds_of_micro_batches(static_cast<int>(strategy.micro_batches), static_cast<int>(round));
+  const auto lap = [&](double pass, double message, int size) {
+    return std::max(0.0, groups * (pass + message) - size * pass);
+  };
+  const double fills = lap(there / stages, sent / stages, sizes.front()) * (laps - 1);
+  const double drains = lap(back / stages, sent_back / stages, sizes.back()) * (laps - 1);
+  const double slot = slowest / laps, both_ways = (sent + sent_back) / stages;
+  const double hidden = (groups * slot + (groups - 1) * both_ways) / (2 * groups - 1);
+  return first + fills + drains + micro_batches * std::max({slowest, laps * hidden, slowest_lane});
+}
+
+}  // namespace
 
 /// Returns when the last backward pass ends as far as stage `s` waits for ways to later stages and
 /// back: those before it hide one as far as it has more in flight than they. With the textbook's
@@ -31,6 +81,10 @@ double RoughModel::end_by_ways(const Strategy& strategy, const std::vector<Passe
 /// Lengthens the step to when the last backward pass ends, as far as stages know.
 void RoughModel::add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                    const Messages& messages, RoughStep& rough) {
+  if (strategy.schedule == Schedule::kInterleaved) {
+    rough.seconds = interleaved_seconds(strategy, passes, messages, rough.slowest_cut);
+    return;
+  }
   const std::int64_t all = strategy.micro_batches;
   const bool departs = std::any_of(strategy.stages.begin(), strategy.stages.end(),
                                    [](const StageSpec& spec) { return bool(spec.in_flight); });

@@ -2,6 +2,7 @@
 #include "planner/evaluate/step/times.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/interleaved.h"
 
 #include <algorithm>
 
@@ -17,12 +18,13 @@ void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
   elements_.assign(strategy.stages.size(), 0);
   tensors_.assign(strategy.stages.size(), 0);
   scatters_ = gathers_ = false;
+  const auto round = static_cast<std::size_t>(round_size(strategy));
   for (const StepBucket& bucket : buckets_.all()) {
     scatters_ = scatters_ || bucket.state >= StateLevel::kGradients;
     gathers_ = gathers_ || bucket.state == StateLevel::kParameters;
     bucket.for_each_stage([&](int stage, int) {
-      elements_[at(stage)] += bucket.elements;
-      tensors_[at(stage)] += bucket.tensors;
+      elements_[at(stage) % round] += bucket.elements;
+      tensors_[at(stage) % round] += bucket.tensors;
     });
   }
   for (const EqualReplicas& equal : replicas_.equals()) {
@@ -34,12 +36,12 @@ void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
     const StageSeconds& seconds = stages_.seconds(info(equal.stage), replica);
     if (equal.odd) --replica.samples;
     const StageSeconds& smaller = stages_.seconds(info(equal.stage), replica);
-    const std::int64_t elements = elements_[at(equal.stage)];
-    step_->times.push_back({problem_.costs.begin_seconds(equal.kind, elements), seconds.forward,
-                            seconds.backward,
-                            problem_.costs.update_seconds(equal.kind, elements - equal.others,
-                                                          tensors_[at(equal.stage)]),
-                            smaller.forward, smaller.backward, seconds.weight, smaller.weight});
+    const std::size_t rank = at(equal.stage) % round;
+    const std::int64_t elements = elements_[rank];
+    step_->times.push_back(
+        {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
+         problem_.costs.update_seconds(equal.kind, elements - equal.others, tensors_[rank]),
+         smaller.forward, smaller.backward, seconds.weight, smaller.weight});
     for (const StepBucket& bucket : buckets_.all()) {
       step_->gradients.push_back(0);
       if (scatters_) step_->larger_gradients.push_back(0);

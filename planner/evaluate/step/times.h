@@ -48,7 +48,7 @@ class RankSeconds {
   const std::vector<TeamInfo*>* team_of_stage_ = nullptr;
   FlatStep* step_ = nullptr;
   bool scatters_ = false, gathers_ = false;       // gradients, or parameters, are divided
-  std::vector<std::int64_t> elements_, tensors_;  // trained, by stage
+  std::vector<std::int64_t> elements_, tensors_;  // trained, by first stage of ranks
 };
 
 }  // namespace agpcs

@@ -4,6 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/all_values.h"
 #include "ir/base/at.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/plan_graph.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
@@ -189,14 +190,19 @@ namespace {
 class LayoutMaker {
  public:
   using Tools = LayoutStrategies::Tools;
-  LayoutMaker(const Layout& layout, Tools& tools) : layout_(layout), tools_(tools) {}
+  LayoutMaker(const Layout& layout, Tools& tools)
+      : groups_(static_cast<int>(layout.stages.size())), layout_(layout), tools_(tools) {
+    for (int i = 1; i < layout.each; ++i) {
+      layout_.stages.insert(layout_.stages.end(), layout.stages.begin(), layout.stages.end());
+    }
+  }
 
   Result<std::vector<Strategy>> all() const {
     const int stages = static_cast<int>(layout_.stages.size());
     const Problem& problem = tools_.problem;
     if (problem.blocks.size() < stages) return std::vector<Strategy>();
     const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
-    return pipeline ? for_all(micro_batch_counts(problem, stages))
+    return pipeline ? for_all(micro_batch_counts(problem, groups_))
                     : for_fewest(micro_batch_numbers(problem.training.batch));
   }
 
@@ -261,6 +267,7 @@ class LayoutMaker {
     }
     Partition partition;
     partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
+    if (is_interleaved()) return interleaved(partition, micro_batches);
     for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
     std::optional<Strategy> strategy =
         std::move(pipelines(tools_.model, partition, {micro_batches}).front().strategy);
@@ -269,9 +276,44 @@ class LayoutMaker {
     return formed ? strategy : none;
   }
 
+  bool is_interleaved() const { return layout_.schedule == Schedule::kInterleaved; }
+
+  /// Returns the strategy whose stages go round over the device groups, which have shares by their
+  /// speed with the whole model. Errors: the graph cannot be cut so.
+  Result<std::optional<Strategy>> interleaved(const Partition& partition,
+                                              std::int64_t micro_batches) const {
+    const Problem& problem = tools_.problem;
+    const std::int64_t samples = largest_micro_batch(problem, micro_batches);
+    Strategy strategy;
+    strategy.stage_of = stage_of_ops(problem.blocks, partition.stage_of_block);
+    strategy.micro_batches = micro_batches;
+    strategy.schedule = Schedule::kInterleaved;
+    StageTimer whole(problem, all_ops(problem));
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const std::size_t group = s % at(groups_);
+      strategy.stages.push_back(
+          s == group ? balanced_stage(problem, whole, layout_.stages[s].devices, samples)
+                     : strategy.stages[group]);
+      if (s != group) continue;
+      if (!give_share(layout_.stages[s], samples, strategy.stages[s])) {
+        return std::optional<Strategy>();
+      }
+    }
+    const Status possible = check_interleaved(strategy, problem.graph);
+    if (possible.ok()) return std::optional<Strategy>(std::move(strategy));
+    return Status(StatusCode::kInfeasible,
+                  fmt::format("layout: {}\n  hint: another schedule, or other cuts: fewer stages "
+                              "each, more devices",
+                              possible.message()));
+  }
+
   /// Returns the strategy as it fits, or nearly does: with bodies that spare memory where there are
   /// teams, and then as `helped_stages`.
   Result<Strategy> helped(Strategy strategy) const {
+    if (is_interleaved()) {
+      fit_interleaved(tools_.problem, tools_.evaluator, strategy);
+      return strategy;
+    }
     if (!strategy.bodies.empty()) {
       AGPCS_TRY(std::optional<Strategy> sparing, with(strategy.micro_batches, true));
       if (sparing) strategy = *std::move(sparing);
@@ -346,11 +388,7 @@ class LayoutMaker {
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const Layout::Stage& stage = layout_.stages[s];
       StageSpec& spec = strategy.stages[s];
-      if (!stage.weights.empty()) {
-        spec = weighted_stage(stage, samples);
-        if (has_empty_share(spec)) return false;
-      }
-      if (stage.teams.empty()) give_each_a_sample(spec, stage);
+      if (!give_share(stage, samples, spec)) return false;
       spec.in_flight = stage.in_flight;
     }
     strategy.schedule = layout_.schedule;
@@ -358,7 +396,18 @@ class LayoutMaker {
     return true;
   }
 
-  const Layout& layout_;
+  /// Does so for one stage.
+  static bool give_share(const Layout::Stage& stage, std::int64_t samples, StageSpec& spec) {
+    if (!stage.weights.empty()) {
+      spec = weighted_stage(stage, samples);
+      if (has_empty_share(spec)) return false;
+    }
+    if (stage.teams.empty()) give_each_a_sample(spec, stage);
+    return true;
+  }
+
+  int groups_;     // number of device groups, over which stages may go round
+  Layout layout_;  // with all stages
   Tools& tools_;
 };
 

@@ -29,17 +29,22 @@ struct Layout {
   };
   std::vector<Stage> stages;  ///< in pipeline order
   Schedule schedule = Schedule::k1F1B;
+  /// With Schedule::kInterleaved, the stages of each of these: they come again so many times in
+  /// all.
+  int each = 1;
 };
 
 /// Parses "a/0:3,b/0:1,in-flight=3|c/0,d/0|schedule=zero-bubble": '|' separates stages, ','
 /// devices; after ':' stands the weight by which a device gets samples (all devices of a stage have
 /// one, or none has); in-flight= says how many micro-batches the stage has in flight; schedule=, in
-/// the last place, is 1f1b if it is left out. "a/0+a/1:3,b/0+b/1:1,parts=5+3" is a stage of two
-/// teams (docs/design/teams.md), in each of which the first member has 5/8 of the operators;
-/// without parts=, they are chosen. Errors are kUsage: a device that does not exist (did you mean)
-/// or appears twice, a weight that is not positive, an empty stage, teams of unlike size, parts
-/// that are not as many as members, a stage that has more in flight than an earlier one, an unknown
-/// schedule, one that has no effect.
+/// the last place, is 1f1b if it is left out; "a/0|a/1|schedule=interleaved,each=3" is a pipeline
+/// of six stages that go round over two devices (two stages each without each=).
+/// "a/0+a/1:3,b/0+b/1:1,parts=5+3" is a stage of two teams (docs/design/teams.md), in each of which
+/// the first member has 5/8 of the operators; without parts=, they are chosen. Errors are kUsage: a
+/// device that does not exist (did you mean) or appears twice, a weight that is not positive, an
+/// empty stage, teams of unlike size, parts that are not as many as members, a stage that has more
+/// in flight than an earlier one, an unknown schedule, one that has no effect, interleaved stages
+/// with teams or with numbers in flight.
 Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
 
 /// Makes a seeder whose candidates have exactly that layout, one for each number of micro-batches
@@ -47,6 +52,7 @@ Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
 /// the slowest stage or cut of a micro-batch is fastest (dynamic programming, exact for the shares
 /// that the devices have of the whole model). There are no candidates if there are fewer blocks
 /// than stages, or fewer samples than devices, or fewer micro-batches than are to be in flight.
+/// Errors: kInfeasible where stages that are to be interleaved cannot be (`check_interleaved`).
 /// Cost: O(stages x blocks^2) for each.
 std::unique_ptr<Seeder> make_layout_seeder(Layout layout);
 

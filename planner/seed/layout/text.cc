@@ -52,20 +52,66 @@ Status no_device(const Cluster& cluster, std::string_view name) {
                            did_you_mean(name, names, "devices")));
 }
 
+/// More stages a device only add messages.
+constexpr int kMostEach = 64;
+
+/// Parses the "each=3" behind the name of a schedule: how many stages each device has.
+Result<int> parse_each(Schedule schedule, std::string_view text, bool given) {
+  const bool interleaved = schedule == Schedule::kInterleaved;
+  if (!given) return interleaved ? 2 : 1;
+  constexpr std::string_view kEach = "each=";
+  if (text.substr(0, kEach.size()) != kEach) {
+    return usage(fmt::format("layout: '{}' behind a schedule, where each= may stand", text));
+  }
+  if (!interleaved) {
+    return usage(
+        fmt::format("layout: schedule={} has one stage on each device, so each= has no "
+                    "effect\n  hint: schedule=interleaved",
+                    name_of(schedule)));
+  }
+  int number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + kEach.size(), end, number);
+  if (error == std::errc() && rest == end && number >= 2 && number <= kMostEach) return number;
+  return usage(fmt::format("layout: '{}' is not a number of stages from 2 to {}", text, kMostEach));
+}
+
+/// Checks that stages that are interleaved have neither teams nor numbers in flight.
+Status check_single(const std::vector<Layout::Stage>& stages) {
+  for (const Layout::Stage& stage : stages) {
+    if (stage.in_flight) {
+      return usage(
+          "layout: schedule=interleaved says how many micro-batches are in flight, so in-flight= "
+          "has no effect");
+    }
+    if (stage.teams.empty()) continue;
+    return usage(
+        "layout: a stage has teams, and schedule=interleaved gives devices several stages: the two "
+        "do not go together yet");
+  }
+  return {};
+}
+
 constexpr std::string_view kInFlight = "in-flight=", kSchedule = "schedule=", kParts = "parts=";
 
 /// Takes "|schedule=zero-bubble" from the end of `text`.
-Result<Schedule> take_schedule(std::string_view& text) {
+Result<Schedule> take_schedule(std::string_view& text, int& each) {
   const std::size_t bar = text.rfind('|');
   if (bar == std::string_view::npos || text.substr(bar + 1, kSchedule.size()) != kSchedule) {
     return Schedule::k1F1B;
   }
-  const std::string_view name = text.substr(bar + 1 + kSchedule.size());
+  std::string_view name = text.substr(bar + 1 + kSchedule.size());
+  const std::size_t comma = name.find(',');
+  const std::string_view more = comma == std::string_view::npos ? "" : name.substr(comma + 1);
+  name = name.substr(0, comma);
   text = text.substr(0, bar);
   if (text.find('|') == std::string_view::npos) {
     return usage("layout: schedule= of a single stage has no effect");
   }
-  if (const std::optional<Schedule> named = schedule_named(name)) return *named;
+  if (const std::optional<Schedule> named = schedule_named(name)) {
+    AGPCS_TRY(each, parse_each(*named, more, comma != std::string_view::npos));
+    return *named;
+  }
   return usage(fmt::format("layout: unknown schedule '{}'\n  hint: {}", name,
                            did_you_mean(name, names_of(kSchedules), "schedules")));
 }
@@ -217,11 +263,15 @@ class StageParser {
 
 Result<Layout> parse_layout(std::string_view text, const Cluster& cluster) {
   Layout layout;
-  AGPCS_TRY(layout.schedule, take_schedule(text));
+  AGPCS_TRY(layout.schedule, take_schedule(text, layout.each));
   std::vector<bool> taken(cluster.devices.size());
   for (const std::string_view part : split(text, '|')) {
     AGPCS_TRY(Layout::Stage stage, StageParser(part, cluster, taken).run());
     layout.stages.push_back(std::move(stage));
+  }
+  if (layout.schedule == Schedule::kInterleaved) {
+    AGPCS_RETURN_IF_ERROR(check_single(layout.stages));
+    return layout;
   }
   AGPCS_RETURN_IF_ERROR(check_in_flight(layout.stages));
   for (const Layout::Stage& stage : layout.stages) {

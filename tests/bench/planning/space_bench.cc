@@ -3,13 +3,14 @@
 // one. Run it in the root of the repository.
 //
 //     space_bench DIMENSION                  all rows of a dimension: state, gradients, parameters,
-//                                            schedules, zero-bubble or segments
+//                                            schedules, zero-bubble, interleaved or segments
 //     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * gradients: most of these, and others with fewer devices or longer sequences; without it, state
 //   is still divided.
 // * schedules: slow links between stages and unequal stages.
+// * interleaved: few micro-batches, over fast and over slow links.
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
 #include "planner/plan_problem.h"
@@ -54,6 +55,8 @@ const std::map<std::string_view, Model>& models() {
       {"gpt-1.3b", {{24, 2048, 1024, 50257, 4}, 256}},
       {"gpt-2.7b", {{32, 2560, 1024, 50257, 4}, 256}},
       {"gpt-6.7b", {{32, 4096, 1024, 50257, 4}, 256}},
+      {"gpt-6.7b-of-32", {{32, 4096, 1024, 50257, 4}, 32}},
+      {"gpt-6.7b-of-8", {{32, 4096, 1024, 50257, 4}, 8}},
       {"gpt-1.3b-2k", {{24, 2048, 2048, 50257, 4}, 128}},
       {"gpt-2.7b-2k", {{32, 2560, 2048, 50257, 4}, 128}},
       {"gpt-350m-8k", {{24, 1024, 8192, 50257, 4, false}, 32}},
@@ -116,7 +119,8 @@ struct Row {
   std::string uses;
 };
 
-Row plan(std::string_view model, std::string_view cluster, const ProblemOptions& options) {
+Row plan(std::string_view model, std::string_view cluster, const ProblemOptions& options,
+         bool interleave) {
   Graph graph = model == kChain ? bench::chain_of_layers() : bench::gpt(models().at(model).size);
   Cluster devices = cluster_named(cluster, graph);
   Training training;
@@ -129,6 +133,7 @@ Row plan(std::string_view model, std::string_view cluster, const ProblemOptions&
   PlanOptions plan_options;
   plan_options.refiner = refiner.get();
   plan_options.threads = 1;
+  plan_options.interleave = interleave;
   const std::clock_t begin = std::clock();
   const Result<Planned> planned = plan_problem(**problem, plan_options);
   Row row;
@@ -205,6 +210,11 @@ constexpr Case kCases[] = {
     {"zero-bubble", "gpt-1.3b", "mixed-32"},
     {"zero-bubble", "gpt-2.7b", "v100x4-rtx3090x4"},
     {"zero-bubble", "gpt-1.3b", "four-kinds-10gbit"},
+    {"interleaved", "gpt-6.7b-of-8", "v100x8"},
+    {"interleaved", "gpt-6.7b-of-32", "v100x8"},
+    {"interleaved", "gpt-6.7b", "v100x8"},
+    {"interleaved", "gpt-6.7b-of-32", "a100x1x8-10gbit"},
+    {"interleaved", "gpt-6.7b-of-32", "v100x4-rtx3090x4"},
     {"segments", "bert-base", "v100x4-rtx3090x4"},
     {"segments", "bert-large", "v100x1x8-1gbit"},
     {"segments", "gpt-1.3b", "v100x4-rtx3090x4"},
@@ -232,7 +242,8 @@ constexpr Case kCases[] = {
 };
 
 void print_row(const Case& of) {
-  const Row whole = plan(of.model, of.cluster, {});
+  const bool interleave = of.dimension == "interleaved";
+  const Row whole = plan(of.model, of.cluster, {}, interleave);
   ProblemOptions less;
   if (of.dimension == "state") less.most_divided = StateLevel::kWhole;
   if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
@@ -240,7 +251,7 @@ void print_row(const Case& of) {
   if (of.dimension == "zero-bubble") less.part_backward = false;
   if (of.dimension == "parameters") less.most_divided = StateLevel::kGradients;
   if (of.dimension == "segments") less.choose_segments = false;
-  const Row without = plan(of.model, of.cluster, less);
+  const Row without = plan(of.model, of.cluster, less, false);
   const auto seconds = [](const Row& row) {
     return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
   };
@@ -260,10 +271,12 @@ int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
   const bool known = dimension == "state" || dimension == "gradients" ||
                      dimension == "parameters" || dimension == "schedules" ||
-                     dimension == "zero-bubble" || dimension == "segments";
+                     dimension == "zero-bubble" || dimension == "interleaved" ||
+                     dimension == "segments";
   if ((argc != 2 && argc != 4) || !known) {
     std::fputs(
-        "space_bench state|gradients|parameters|schedules|zero-bubble|segments [MODEL CLUSTER]\n",
+        "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments [MODEL "
+        "CLUSTER]\n",
         stderr);
     return 2;
   }

@@ -2,6 +2,7 @@
 // What a plan uses of the space of plans, in a line of a table.
 #pragma once
 
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/strategy.h"
 
 #include <fmt/format.h>
@@ -18,11 +19,13 @@ inline std::string uses(const Strategy& strategy) {
   std::size_t divides = 0, fills = 0, gathers = 0, recompute = 0, devices = 0;
   bool departs = false;
   std::map<Recomputation, int> how;
-  for (const StageSpec& spec : strategy.stages) {
+  const auto round = static_cast<std::size_t>(round_size(strategy));
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const StageSpec& spec = strategy.stages[s];
     divides += spec.state != StateLevel::kWhole ? 1 : 0;
     fills += spec.state >= StateLevel::kGradients ? 1 : 0;
     gathers += spec.state == StateLevel::kParameters ? 1 : 0;
-    devices += spec.devices.size();
+    devices += s < round ? spec.devices.size() : 0;  // they come again
     departs = departs || spec.in_flight;
     if (!spec.recompute) continue;
     ++recompute;

@@ -25,7 +25,7 @@ import transformers
 import agpcs.torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-DIMENSIONS = ("state", "gradients", "parameters", "schedules", "segments", "teams")
+DIMENSIONS = ("state", "gradients", "parameters", "schedules", "interleaved", "segments", "teams")
 BATCH_TOKENS = 1 << 19
 CLUSTERS = {
     "v100x4-rtx3090x4": None,  # of the samples
@@ -85,7 +85,7 @@ def describe(plan):
     words = [f"{len(stages)} stages" if len(stages) > 1 else "1 stage", f"{len(plan['devices'])} devices",
              f"{plan['micro_batches']} micro-batches"]
     words += [f"{recompute} recompute"] * (recompute > 0) + [f"divides {', '.join(divided)}"] * bool(divided)
-    words += ["teams"] * (plan["seeder"] == "teams")
+    words += [word for word in ("teams", "interleaved") if plan["seeder"] == word]
     return ", ".join(words)
 
 

@@ -28,6 +28,7 @@ using testing::cluster_of;
 using testing::fast_and_slow;
 using testing::graph_of;
 using testing::problem_of;
+using testing::random_interleaved;
 using testing::random_strategy;
 
 /// Layers of random widths; some read an earlier layer of their width, too, the first of width 256
@@ -119,6 +120,40 @@ TEST(LowerBound, NoRandomStrategyIsFaster) {
     }
   }
   EXPECT_LT(tightest, 1.05);
+}
+
+TEST(LowerBound, NoRandomStrategyWithInterleavedStagesIsFaster) {
+  Rng rng(21);
+  int found = 0, faster_than_others = 0;
+  for (int i = 0; i < 60; ++i) {
+    const auto problem =
+        problem_of(random_graph(rng, i % 3 == 1), random_cluster(rng, {}), between(rng, 1, 6) * 4);
+    const LowerBound bound = lower_bound(*problem);
+    ASSERT_GT(bound.any_interleaved.seconds, 0);
+    ASSERT_LE(bound.any_interleaved.seconds, bound.any.seconds);
+    Evaluator evaluator(*problem);
+    for (int j = 0; j < 40; ++j) {
+      const std::optional<Strategy> strategy = random_interleaved(rng, *problem);
+      if (!strategy) continue;
+      ++found;
+      const double seconds = evaluator.evaluate(*strategy).step_seconds;
+      ASSERT_GE(seconds, bound.any_interleaved.seconds) << bound.any_interleaved.reason;
+      faster_than_others += seconds < bound.any.seconds ? 1 : 0;
+    }
+  }
+  EXPECT_GT(found, 200);
+}
+
+/// With two stages on each of two devices, a bubble is half as long: shorter than what no plan
+/// takes whose devices have one stage each.
+TEST(LowerBound, OfPlansWithoutInterleavedStagesIsNoneOfPlansWithThem) {
+  const auto problem = problem_of(testing::chain(64, 1024),
+                                  testing::cluster_of("kind gpu memory=100e6 bandwidth=9e15 "
+                                                      "fp32=1e12 launch=0\n"
+                                                      "host a gpu 2 bandwidth=1e18 latency=0\n"),
+                                  2);
+  const LowerBound bound = lower_bound(*problem);
+  EXPECT_LT(bound.any_interleaved.seconds, bound.any.seconds);
 }
 
 TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {

@@ -50,6 +50,7 @@ using testing::expect_equal;
 using testing::fast_and_slow;
 using testing::graph_of;
 using testing::problem_of;
+using testing::random_interleaved;
 using testing::random_strategy;
 
 /// Paths that skip stages, a tensor without samples that crosses, a parameter used twice, an
@@ -208,6 +209,42 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
       EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
     }
     EXPECT_GT(divided, 10);
+  }
+}
+
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfInterleavedStages) {
+  Rng rng(15);
+  Evaluator evaluator(*problem_);
+  int found = 0;
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    const std::optional<Strategy> strategy = random_interleaved(rng, *problem_);
+    if (!strategy) continue;
+    ++found;
+    const Score score = by_simulation(*problem_, *strategy);
+    expect_equal(evaluator.evaluate(*strategy), score,
+                 print_strategy(*strategy, problem_->graph, problem_->cluster));
+    EXPECT_EQ(evaluator.lacking(*strategy), score.lacking);
+    for (const double factor : {0.5, 0.99, 1.0}) {
+      const double most = factor * score.step_seconds;
+      const Score up_to = evaluator.evaluate_up_to(*strategy, most);
+      EXPECT_EQ(up_to.lacking, score.lacking);
+      if (up_to.whole) {
+        expect_equal(up_to, score, "");
+      } else if (score.fits()) {
+        EXPECT_GT(up_to.step_seconds, most);
+      }
+      EXPECT_TRUE(factor < 1 || up_to.whole == score.fits());
+    }
+    // What another stage needs besides is part of what a device needs.
+    const std::int64_t peak = evaluator.replica_bytes(*strategy, 0, strategy->stages[0].shares[0],
+                                                      strategy->stages[0].recompute);
+    const DeviceKind& kind = problem_->cluster.kind_of(strategy->stages[0].devices[0]);
+    EXPECT_LE(peak - kind.memory_bytes, score.lacking);
+    evaluator.evaluate(random_strategy(rng, *problem_));  // of another schedule in between
+  }
+  const std::string name = GetParam().name;
+  if (name.substr(0, 5) == "chain") {
+    EXPECT_GT(found, 30);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "planner/problem/problem.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -115,6 +116,50 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
     }
     return strategy;
   }
+}
+
+/// Stages that go round over random groups of devices; nothing where in some tries none verifies,
+/// because something goes from a stage to another one of its devices.
+inline std::optional<Strategy> random_interleaved(Rng& rng, const Problem& problem) {
+  const int blocks = static_cast<int>(problem.blocks.blocks.size());
+  if (problem.cluster.device_count() < 2) return std::nullopt;
+  for (int tries = 0; tries < 20; ++tries) {
+    const int groups = between(rng, 2, std::min(3, problem.cluster.device_count()));
+    if (2 * groups > blocks) continue;
+    const int each = between(rng, 2, std::min(4, blocks / groups));
+    Strategy strategy;
+    strategy.schedule = Schedule::kInterleaved;
+    strategy.stage_of = random_stages(rng, problem, groups * each);
+    const auto devices = random_groups(rng, problem.cluster.device_count(), groups);
+    std::size_t widest = 0;
+    for (const auto& group : devices) widest = std::max(widest, group.size());
+    std::vector<std::int64_t> counts = micro_batch_numbers(problem.training.batch);
+    std::erase_if(counts, [&](std::int64_t count) {
+      return problem.training.batch / count < static_cast<std::int64_t>(widest);
+    });
+    if (counts.empty()) continue;
+    strategy.micro_batches = counts[rng.below(counts.size())];
+    for (int s = 0; s < groups * each; ++s) {
+      StageSpec spec;
+      if (s >= groups) {
+        spec = strategy.stages[static_cast<std::size_t>(s - groups)];
+      } else {
+        spec.devices = devices[static_cast<std::size_t>(s)];
+        spec.shares =
+            random_shares(rng, spec.devices.size(),
+                          largest_micro_batch(problem.training.batch, strategy.micro_batches));
+        if (rng.below(2) == 0) spec.odd = spec.devices[rng.below(spec.devices.size())];
+      }
+      spec.recompute = random_recomputation(rng);
+      strategy.stages.push_back(std::move(spec));
+    }
+    if (!verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch).ok()) {
+      continue;
+    }
+    if (rng.below(3) != 0) strategy = group_gradients(problem, std::move(strategy), 100'000);
+    return strategy;
+  }
+  return std::nullopt;
 }
 
 }  // namespace agpcs::testing

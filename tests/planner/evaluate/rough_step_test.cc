@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -228,6 +229,53 @@ TEST(RoughStep, IsNearTheSimulatedStep) {
   std::sort(off.begin(), off.end());
   EXPECT_LT(std::exp(off[off.size() / 2]), 1.02) << "half of the strategies";
   EXPECT_LT(std::exp(off[off.size() * 9 / 10]), 1.15) << "nine of ten";
+}
+
+TEST(RoughStep, OfInterleavedStagesIsNearTheSimulatedStep) {
+  std::vector<double> off;
+  for (std::uint64_t number = 0; number < 40; ++number) {
+    const auto problem = search_problem(number);
+    if (problem->cluster.device_count() < 2) continue;
+    Evaluator evaluator(*problem);
+    Rng rng = Rng(number).fork("interleaved");
+    for (int i = 0; i < 25; ++i) {
+      std::optional<Strategy> strategy = random_interleaved(rng, *problem);
+      if (!strategy) continue;
+      strategy->buckets.clear();
+      const double simulated = evaluator.evaluate(*strategy).step_seconds;
+      off.push_back(std::abs(std::log(rough_step(*problem, *strategy).seconds / simulated)));
+    }
+  }
+  ASSERT_GT(off.size(), 300U);
+  std::sort(off.begin(), off.end());
+  const double half = std::exp(off[off.size() / 2]), most = std::exp(off[off.size() * 9 / 10]);
+  std::printf(
+      "of %zu steps, half are within %.1f%% of the simulated ones, nine of ten within "
+      "%.1f%%\n",
+      off.size(), 100 * (half - 1), 100 * (most - 1));
+  EXPECT_LT(half, 1.13) << "half of the strategies";
+  EXPECT_LT(most, 1.5) << "nine of ten";
+}
+
+/// Equal stages, links that take no time: the bubble of its authors (Narayanan et al., SC 2021).
+TEST(RoughStep, OfInterleavedStagesHasTheBubbleOfItsAuthors) {
+  const auto problem = problem_of(chain(12, 1024),
+                                  cluster_of("kind gpu memory=16e9 bandwidth=9e15 fp32=1e12\n"
+                                             "host a gpu 3 bandwidth=1e18 latency=0\n"),
+                                  96);
+  for (const std::int64_t micro_batches : {2, 3, 8, 12}) {
+    Strategy strategy;
+    strategy.schedule = Schedule::kInterleaved;
+    strategy.micro_batches = micro_batches;
+    std::vector<int> stage_of_block;
+    for (int b = 0; b < problem->blocks.size(); ++b) {
+      stage_of_block.push_back(b * 6 / problem->blocks.size());
+    }
+    strategy.stage_of = stage_of_ops(problem->blocks, stage_of_block);
+    for (int s = 0; s < 6; ++s) strategy.stages.push_back({{s % 3}, {96 / micro_batches}});
+    const double simulated = Evaluator(*problem).evaluate(strategy).step_seconds;
+    EXPECT_NEAR(rough_step(*problem, strategy).seconds / simulated, 1, 0.02) << micro_batches;
+  }
 }
 
 }  // namespace

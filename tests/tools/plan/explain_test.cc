@@ -4,6 +4,7 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/support/plan_builders.h"
 #include "tools/plan/explain_path.h"
+#include "tools/plan/views.h"
 
 #include <gmock/gmock.h>
 
@@ -58,6 +59,23 @@ TEST(Explain, SaysWhatIsInFlightWhereItIsNotTheTextbooks) {
                     "micro-batches 8\nstage a/0=512 in-flight=5 : h0..a1\nstage a/1=512 : *\n");
   EXPECT_THAT(explain_text(e.explanation, 5),
               HasSubstr("\n  s0: 5 micro-batches in flight (1f1b: 2)\n"));
+}
+
+/// Two devices with two stages each: a title names a pass's stage, and what is of a device all of
+/// its stages.
+TEST(Explain, NamesTheStagesOfADeviceThatHasSeveral) {
+  const Explained e(fast_and_slow(), 4096,
+                    "micro-batches 8 interleaved\nstage a/0=512 : h0..a0\nstage a/1=512 : h1..a1\n"
+                    "stage a/0=512 : h2..a2\nstage a/1=512 : *\n");
+  const std::string text = explain_text(e.explanation, 20);
+  EXPECT_THAT(text, HasSubstr("forward s3 mb"));
+  EXPECT_THAT(text, HasSubstr("computing s2"));
+  EXPECT_THAT(text, HasSubstr("s1,s3 "));
+  EXPECT_THAT(text, HasSubstr("micro-batches instead of 8"));
+  EXPECT_THAT(show_plan(e.plan),
+              HasSubstr("  order: 5 forward passes, then backward and forward in turns; rounds of "
+                        "4 x 2 micro-batches go through s0,s2\n"));
+  EXPECT_THAT(show_plan(e.plan), HasSubstr("  order: as in s1\n"));
 }
 
 TEST(Explain, FoldsWhatRepeatsAcrossStages) {
