@@ -42,13 +42,15 @@ class LineExecutor : public agpcs::Executor {
     return {};
   }
 
-  agpcs::Status forward(int micro_batch) override {
-    for_each_sample(micro_batch, [this](float, float error) { loss_ += error * error / count(); });
+  agpcs::Status forward(const agpcs::StagePass& pass) override {
+    for_each_sample(pass.micro_batch,
+                    [this](float, float error) { loss_ += error * error / count(); });
     return {};
   }
 
-  agpcs::Status backward(int micro_batch, bool last, agpcs::GradientListener& ready) override {
-    for_each_sample(micro_batch, [this](float x, float error) {
+  agpcs::Status backward(const agpcs::StagePass& pass, bool last,
+                         agpcs::GradientListener& ready) override {
+    for_each_sample(pass.micro_batch, [this](float x, float error) {
       gradient_[0] += 2 * error * x / count();
       gradient_[1] += 2 * error / count();
     });

@@ -6,6 +6,7 @@
 // common part.
 #include "ir/base/check.h"
 #include "ir/base/median.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/drift_points.h"
@@ -14,6 +15,7 @@
 #include <agpcs/drift.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -91,12 +93,14 @@ std::string_view why_of(const DriftChange& change) {
   return "";
 }
 
-/// Returns the ranks of the stage and of those that exchange activations with it.
-std::vector<int> ranks_around(const Plan& plan, int stage) {
-  std::vector<int> ranks = plan.stages[static_cast<std::size_t>(stage)].all_ranks();
+/// Returns the ranks of the stages of a program and of those that exchange activations with them.
+std::vector<int> ranks_around(const Plan& plan, int program) {
+  const int first = plan.programs[static_cast<std::size_t>(program)].stage;
+  std::vector<int> ranks = plan.stages[static_cast<std::size_t>(first)].all_ranks();
   for (const Cut& cut : plan.cuts) {
-    if (cut.from != stage && cut.to != stage) continue;
-    const int other = cut.from == stage ? cut.to : cut.from;
+    const bool sends = plan.program_of(cut.from) == program;
+    if (!sends && plan.program_of(cut.to) != program) continue;
+    const int other = sends ? cut.to : cut.from;
     const std::vector<int> more = plan.stages[static_cast<std::size_t>(other)].all_ranks();
     ranks.insert(ranks.end(), more.begin(), more.end());
   }
@@ -111,10 +115,9 @@ std::string describe(const Plan& plan, const DriftChange& change) {
     what = fmt::format("{} computes", device_of_rank(plan, change.rank));
     more = change.factor > 1 ? "slower" : "faster";
   } else {
-    const int stage = plan.stage_of_rank(change.rank);
     what = change.quantity == Quantity::kAllReduce
-               ? fmt::format("all-reduces of {} take",
-                             plan.stages[static_cast<std::size_t>(stage)].name)
+               ? fmt::format("all-reduces of s{} take",
+                             fmt::join(stages_of_rank(plan, change.rank), ",s"))
                : fmt::format("sends of {} take", device_of_rank(plan, change.rank));
     more = change.factor > 1 ? "longer" : "shorter";
   }
@@ -152,7 +155,8 @@ void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
   series.quantity = quantity;
   series.stage = stage;
   series.ranks = shared ? of.ranks : std::vector<int>{rank};
-  series.ends = quantity == Quantity::kSend ? ranks_around(plan, stage) : series.ranks;
+  series.ends =
+      quantity == Quantity::kSend ? ranks_around(plan, plan.program_of(stage)) : series.ranks;
   series.expected_seconds = seconds;
   series.floor_seconds = expectation.floor;
   series_.push_back(std::move(series));

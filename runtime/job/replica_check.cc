@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
-// Returns the parameters by name that all replicas of a stage have, and whether they also share
+// Returns the parameters by name that all replicas of a rank have, and whether they also share
 // what the optimizer remembers of them. Other state, such as running means, may differ between
 // replicas.
-std::map<std::string, bool> parameters_of(const Plan& plan, int stage) {
+std::map<std::string, bool> parameters_of(const Plan& plan, int rank) {
   std::map<std::string, bool> shared;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (!bucket.is_of(stage) || bucket.divides_parameters()) continue;
+    if (!holds(plan, rank, bucket) || bucket.divides_parameters()) continue;
     for (const BucketMember& member : bucket.members) {
       shared.emplace(member.parameter, !bucket.is_sharded());
     }
@@ -35,8 +35,8 @@ std::map<std::string, bool> parameters_of(const Plan& plan, int stage) {
   return shared;
 }
 
-Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Executor& executor) {
-  const std::map<std::string, bool> parameters = parameters_of(plan, stage);
+Result<std::uint64_t> sum_of_parameters(const Plan& plan, int rank, const Executor& executor) {
+  const std::map<std::string, bool> parameters = parameters_of(plan, rank);
   std::vector<float> values(static_cast<std::size_t>(kChunk));
   std::uint64_t sum = 0;
   for (const StateItem& item : executor.state()) {
@@ -82,10 +82,9 @@ Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& 
 
 Status check_replicas(const Plan& plan, int rank, const Executor& executor, Transport& transport,
                       std::int64_t step, std::chrono::milliseconds limit) {
-  const int stage = plan.stage_of_rank(rank);
   const std::vector<int> replicas = replicas_of(plan, rank).ranks;
   if (replicas.size() == 1 || executor.state().empty()) return {};
-  const auto own = sum_of_parameters(plan, stage, executor);
+  const auto own = sum_of_parameters(plan, rank, executor);
   Status status = own.status();
   std::uint64_t first = 0;
   if (own.ok()) status = compare(*own, first, replicas, rank, transport, step, limit);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/check.h"
 #include "ir/base/median.h"
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/replay/resolved_program.h"
@@ -94,8 +95,10 @@ RankExpectation expectation_of(const Plan& plan, int rank) {
   const bool idle = plan.stages[static_cast<std::size_t>(stage)].idle();
   result.seconds[at(Quantity::kCompute)] =
       idle ? step : step * expected(plan, fmt::format("utilization {}", device));
-  result.seconds[at(Quantity::kAllReduce)] = expected(
-      plan, fmt::format("all-reduce {}", plan.stages[static_cast<std::size_t>(stage)].name));
+  for (const int one : stages_of_rank(plan, rank)) {
+    const std::string& name = plan.stages[static_cast<std::size_t>(one)].name;
+    result.seconds[at(Quantity::kAllReduce)] += expected(plan, fmt::format("all-reduce {}", name));
+  }
   result.seconds[at(Quantity::kSend)] = expected(plan, fmt::format("send {}", device));
   return result;
 }
@@ -134,8 +137,8 @@ StepStatistics::StepStatistics(const Plan& plan, int rank) {
   const RankExpectation expectation = expectation_of(plan, rank);
   expected_ = expectation.seconds;
   floor_ = expectation.floor;
-  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
-  const std::vector<Instruction>& program = plan.programs[stage].instructions;
+  const auto index = static_cast<std::size_t>(plan.program_of(plan.stage_of_rank(rank)));
+  const std::vector<Instruction>& program = plan.programs[index].instructions;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const int quantity = quantity_of(plan, program[i].id);
     if (quantity < kQuantityCount) parts_.push_back({i, static_cast<Quantity>(quantity)});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/replay/plan_agreement.h"
 
+#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/text_agreement.h"
@@ -17,7 +18,6 @@ namespace agpcs {
 
 Status check_fit(const Plan& plan, int rank, const Transport& transport) {
   AGPCS_RETURN_IF_ERROR(verify_plan(plan));
-  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the replayer"));
   if (plan.rank_count() != transport.size()) {
     return invalid_input(fmt::format("the plan is for {} ranks, the transport has {}",
                                      plan.rank_count(), transport.size()));
@@ -46,12 +46,12 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
 }
 
 Status prepare_executor(const Plan& plan, int rank, Executor& executor) {
-  AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "the replayer"));
+  const std::vector<int> stages = stages_of_rank(plan, rank);
+  if (stages.size() > 1) AGPCS_RETURN_IF_ERROR(executor.compute_stages(stages));
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   if (plan.training.optimizer.clips()) AGPCS_RETURN_IF_ERROR(executor.scale(1));
-  const int stage = plan.stage_of_rank(rank);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-    if (!plan.buckets[b].is_sharded() || !plan.buckets[b].is_of(stage)) continue;
+    if (!plan.buckets[b].is_sharded() || !holds(plan, rank, plan.buckets[b])) continue;
     if (!plan.buckets[b].divides_parameters()) {
       AGPCS_TRY([[maybe_unused]] const Buffer buffer, executor.values(static_cast<int>(b)));
     }

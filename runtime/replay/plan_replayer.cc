@@ -42,11 +42,10 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       step_(options.first_step),
       posted_(program_.instructions.size()),
       ready_(plan.buckets.size(), 0) {
-  const int stage = plan.stage_of_rank(rank);
   for (const PlanBucket& bucket : plan.buckets) {
     buckets_.push_back(held_by(plan, bucket, rank));
     owned_.emplace_back();
-    if (!bucket.is_of(stage)) continue;
+    if (!holds(plan, rank, bucket)) continue;
     owned_.back() = bucket.is_sharded() ? owned_elements(plan, bucket, rank)
                                         : ElementRange{0, buckets_.back().elements()};
     const bool counts =
@@ -269,20 +268,20 @@ void PlanReplayer::tell_sent(std::size_t last) {
 }
 
 Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
+  const StagePass pass{instruction.stage, instruction.id.micro_batch};
+  const bool last = instruction.last && pass_ == Pass::kWhole;
   switch (instruction.id.opcode) {
     case Opcode::kForward:
-      AGPCS_RETURN_IF_ERROR(executor_.forward(instruction.id.micro_batch));
+      AGPCS_RETURN_IF_ERROR(executor_.forward(pass));
       AGPCS_RETURN_IF_ERROR(need_rest(instruction.id));
       return check_loss();
     case Opcode::kBackward:
-      AGPCS_RETURN_IF_ERROR(executor_.backward(instruction.id.micro_batch,
-                                               instruction.last && pass_ == Pass::kWhole, *this));
+      AGPCS_RETURN_IF_ERROR(executor_.backward(pass, last, *this));
       return need_rest(instruction.id);
     case Opcode::kBackwardInput:
-      return executor_.backward_input(instruction.id.micro_batch);
+      return executor_.backward_input(pass);
     case Opcode::kBackwardWeight:
-      return executor_.backward_weight(instruction.id.micro_batch,
-                                       instruction.last && pass_ == Pass::kWhole, *this);
+      return executor_.backward_weight(pass, last, *this);
     case Opcode::kUpdate:
       return executor_.update();
     default:

@@ -124,7 +124,7 @@ class PlanReplayer final : public RecordingReplayer,
   const std::string name_;
   const int world_;
   const std::int64_t statistics_every_;
-  std::vector<PlanBucket> buckets_;  // of all stages, as this rank holds them
+  std::vector<PlanBucket> buckets_;  // of all ranks, as this rank holds them
   std::vector<char> is_reduced_;     // by bucket: this rank's program reduces it
   std::vector<ElementRange> owned_;  // by bucket: the elements that this rank owns
   const double max_norm_;            // 0: gradients are not clipped

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -20,16 +21,17 @@ namespace agpcs {
 namespace {
 
 /// Opens the groups of the rank, in the order of their numbers, as all ranks do, and the flows of
-/// its stage.
+/// its stages.
 Status open_groups(const Plan& plan, int rank, Transport& transport) {
   const std::vector<int> hosts = hosts_of_ranks(plan);
   for (const PlanGroup& group : groups_of(plan, rank)) {
     AGPCS_RETURN_IF_ERROR(transport.open_group(group.number, group.ranks, hosts));
   }
-  const int stage = plan.stage_of_rank(rank);
+  const std::vector<int> stages = stages_of_rank(plan, rank);
+  const int group = replicas_of(plan, rank).number;
   for (std::size_t f = 0; f < plan.flows.size(); ++f) {
-    if (plan.flows[f].stage != stage) continue;
-    AGPCS_RETURN_IF_ERROR(transport.open_flow(static_cast<int>(f), stage, plan.flows[f]));
+    if (std::find(stages.begin(), stages.end(), plan.flows[f].stage) == stages.end()) continue;
+    AGPCS_RETURN_IF_ERROR(transport.open_flow(static_cast<int>(f), group, plan.flows[f]));
   }
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -27,6 +28,8 @@ bool is_transfer(Opcode opcode) {
 
 std::string spell(const Plan& plan, const InstructionId& id) {
   std::string text(name_of(id.opcode));
+  const bool is_pass = stream_of(id.opcode) == StreamKind::kCompute && id.object >= 0;
+  if (is_pass) text += " " + plan.stages[static_cast<std::size_t>(id.object)].name;
   if (is_transfer(id.opcode)) text += " " + plan.cuts[static_cast<std::size_t>(id.object)].name;
   if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
     text += " " + plan.buckets[static_cast<std::size_t>(id.object)].name;
@@ -49,11 +52,14 @@ std::uint64_t tag_of(const InstructionId& id, bool gradient, int tensor) {
 class Resolver {
  public:
   Resolver(const Plan& plan, int rank)
-      : plan_(plan), rank_(rank), stage_(plan.stage_of_rank(rank)) {}
+      : plan_(plan),
+        rank_(rank),
+        stage_(plan.stage_of_rank(rank)),
+        stages_(stages_of_rank(plan, rank)) {}
 
   Result<ResolvedProgram> run() {
     AGPCS_RETURN_IF_ERROR(check_tags());
-    const Program& program = plan_.programs[static_cast<std::size_t>(stage_)];
+    const Program& program = plan_.programs[static_cast<std::size_t>(plan_.program_of(stage_))];
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
       index_[key_of(program.instructions[i].id)] = i;
     }
@@ -90,6 +96,7 @@ class Resolver {
     ResolvedInstruction& resolved = resolved_.instructions.emplace_back();
     resolved.id = id;
     resolved.name = spell(plan_, id);
+    resolved.stage = Plan::stage_of_pass(id, stage_);
     if (stream_of(id.opcode) == StreamKind::kCompute) await(instruction.after, resolved);
     if (is_transfer(id.opcode)) resolved.transfers = transfers_of(id);
     resolved.group = world_group(plan_);
@@ -142,12 +149,25 @@ class Resolver {
 
   void mark_last_backward() {
     const auto& compute = resolved_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
+    std::set<int> marked;  // stages
     for (auto it = compute.rbegin(); it != compute.rend(); ++it) {
       ResolvedInstruction& instruction = resolved_.instructions[*it];
       if (!makes_gradients(instruction.id.opcode)) continue;
-      instruction.last = true;
-      return;
+      instruction.last = marked.insert(instruction.stage).second;
     }
+  }
+
+  // Returns the stage of this rank that has a bucket.
+  int stage_of(const PlanBucket& bucket) const {
+    const auto has = [&](int stage) { return bucket.is_of(stage); };
+    return *std::find_if(stages_.begin(), stages_.end(), has);
+  }
+
+  // Returns the pass during which an event happens.
+  InstructionId pass_of_event(const InstructionId& event) const {
+    if (event.opcode != Opcode::kGradients) return pass_of(event);
+    const int stage = stage_of(plan_.buckets[static_cast<std::size_t>(event.object)]);
+    return plan_.weight_pass(stage, event.micro_batch);
   }
 
   // A message or collective waits only for computations, for gradients, and for its predecessor in
@@ -172,11 +192,9 @@ class Resolver {
       }
       std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
       for (const InstructionId& before : program.instructions[i].after) {
-        const bool gradients = before.opcode == Opcode::kGradients;
-        const InstructionId pass =
-            gradients ? plan_.weight_pass(stage_, before.micro_batch) : pass_of(before);
-        release = std::max(release, is_event(before.opcode) ? before_pass.at(key_of(pass))
-                                                            : done[index_of(before)]);
+        release = std::max(release, is_event(before.opcode)
+                                        ? before_pass.at(key_of(pass_of_event(before)))
+                                        : done[index_of(before)]);
       }
       instruction.release = done[i] = release;
       if (sums_one_micro_batch(instruction.id))
@@ -185,7 +203,8 @@ class Resolver {
   }
 
   const Plan& plan_;
-  const int rank_, stage_;
+  const int rank_, stage_;  // the first of `stages_`
+  const std::vector<int> stages_;
   std::map<Key, std::size_t> index_;
   ResolvedProgram resolved_;
 };

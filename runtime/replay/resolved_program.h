@@ -44,7 +44,8 @@ struct ResolvedInstruction {
   int flow = -1;                    ///< used by an all_reduce by `kFlow`: index into Plan::flows
   std::vector<std::int64_t> parts;  ///< used by reduce_scatter and all_gather
   int group = 0;                    ///< used by collectives
-  bool last = false;                ///< for a backward pass: it is the step's last
+  int stage = 0;                    ///< of a pass
+  bool last = false;                ///< for a backward pass: it is its stage's last of the step
 };
 
 struct ResolvedProgram {

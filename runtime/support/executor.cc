@@ -40,16 +40,23 @@ bool StateItem::is_same_part(const StateItem& other) const {
                     });
 }
 
+Status Executor::compute_stages(const std::vector<int>& /*stages*/) {
+  return {StatusCode::kUnavailable,
+          "the executor computes one stage on each rank\n"
+          "  hint: a plan whose schedule is not interleaved"};
+}
+
 void Executor::sent(const InstructionId& /*send*/) {}
 
-Status Executor::backward_input(int /*micro_batch*/) {
+Status Executor::backward_input(const StagePass& /*pass*/) {
   return {StatusCode::kUnavailable,
           "the executor does not part backward passes\n"
           "  hint: a plan made with --without zero-bubble"};
 }
 
-Status Executor::backward_weight(int micro_batch, bool /*last*/, GradientListener& /*listener*/) {
-  return backward_input(micro_batch);
+Status Executor::backward_weight(const StagePass& pass, bool /*last*/,
+                                 GradientListener& /*listener*/) {
+  return backward_input(pass);
 }
 
 Status Executor::next_batch() {

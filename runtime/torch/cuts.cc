@@ -26,9 +26,9 @@ std::int64_t samples_of(const PlanStage& stage, int rank, bool smaller) {
 
 }  // namespace
 
-Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int rank, at::Device device) {
+Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int stage, int rank,
+                           at::Device device) {
   device_ = device;
-  const int stage = plan.stage_of_rank(rank);
   const PlanStage& own = plan.stages[static_cast<std::size_t>(stage)];
   smaller_from_ = static_cast<int>(plan.smaller_from());
   samples_ = samples_of(own, rank, false);

@@ -17,8 +17,9 @@ namespace agpcs {
 
 class CutBuffers {
  public:
-  /// Finds the cuts of `rank`'s stage. Errors: the graph does not have a cut tensor.
-  Status prepare(const Graph& graph, const Plan& plan, int rank, at::Device device);
+  /// Finds the cuts of stage `stage`, one of `rank`'s. Errors: the graph does not have a cut
+  /// tensor.
+  Status prepare(const Graph& graph, const Plan& plan, int stage, int rank, at::Device device);
 
   std::vector<TensorId> incoming() const;
   std::vector<TensorId> outgoing() const;

@@ -1,616 +1,248 @@
 // SPDX-License-Identifier: Apache-2.0
+// The executor of a rank: one of each of its stages, which have the samples in common.
 #include "runtime/torch/executor.h"
 
-#include "ir/strategy/memory.h"
-#include "ir/strategy/segments.h"
-#include "runtime/torch/clock.h"
-#include "runtime/torch/cuts.h"
+#include "ir/plan/body/groups.h"
 #include "runtime/torch/data/data.h"
-#include "runtime/torch/data/feed.h"
-#include "runtime/torch/evaluation.h"
-#include "runtime/torch/graph.h"
-#include "runtime/torch/parameters/parameter_uses.h"
-#include "runtime/torch/parameters/parameters.h"
-#include "runtime/torch/probe.h"
-#include "runtime/torch/progress.h"
-#include "runtime/torch/put_off.h"
-#include "runtime/torch/segments.h"
-#include "runtime/torch/stage.h"
-#include "runtime/torch/team/team_stage.h"
-#include "runtime/torch/threads.h"
+#include "runtime/torch/stage_executor.h"
 
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
+#include <cstddef>
+#include <functional>
+#include <map>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-using Values = SegmentPasses::Values;
-
-Result<Buffer> flat_buffer(int bucket, const at::Tensor& flat, DType type = DType::kFp32) {
-  if (flat.defined()) return Buffer{flat.data_ptr(), flat.nbytes(), type, flat.is_cuda()};
-  return internal_error(fmt::format("bucket {} is not of this stage", bucket));
-}
-
-class StageExecutor final : public TorchExecutor {
+class RankExecutor final : public TorchExecutor {
  public:
-  StageExecutor(const Graph& graph, TorchOptions options)
+  RankExecutor(const Graph& graph, TorchOptions options)
       : graph_(graph), options_(std::move(options)) {
     if (!options_.data) options_.data = make_synthetic_data(graph_, options_.seed);
   }
 
+  Status compute_stages(const std::vector<int>& /*stages*/) override { return {}; }
   Status prepare(const Plan& plan, int rank) override;
-  Status begin_step(std::int64_t step) override;
-  Status next_batch() override;
-  Result<bool> begin_evaluation(std::int64_t batch) override;
-  Evaluation evaluation() const override {
-    return evaluation_ ? evaluation_->sums() : Evaluation{};
+  Status begin_step(std::int64_t step) override {
+    return each([&](Executor& stage) { return stage.begin_step(step); });
   }
-  Status forward(int micro_batch) override;
-  Status backward(int micro_batch, bool last, GradientListener& listener) override;
-  Status backward_input(int micro_batch) override;
-  Status backward_weight(int micro_batch, bool last, GradientListener& listener) override;
-  Status update() override;
+  Status next_batch() override {
+    return each([](Executor& stage) { return stage.next_batch(); });
+  }
+
+  Status forward(const StagePass& pass) override { return of(pass).forward(pass); }
+  Status backward(const StagePass& pass, bool last, GradientListener& listener) override {
+    return of(pass).backward(pass, last, listener);
+  }
+  Status backward_input(const StagePass& pass) override { return of(pass).backward_input(pass); }
+  Status backward_weight(const StagePass& pass, bool last, GradientListener& listener) override {
+    return of(pass).backward_weight(pass, last, listener);
+  }
+  Status update() override {
+    return each([](Executor& stage) { return stage.update(); });
+  }
 
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override {
-    return guarded("a cut's activation",
-                   [&] { return cuts_.activation(cut, transfer, micro_batch); });
+    return of_cut(cut).activation(cut, transfer, micro_batch);
   }
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override {
-    return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
+    return of_cut(cut).gradient(cut, transfer, micro_batch);
   }
-  void sent(const InstructionId& send) override { cuts_.sent(send); }
-  Result<Buffer> bucket(int bucket) override {
-    return flat_buffer(bucket, parameters_.gradient(bucket));
-  }
+  void sent(const InstructionId& send) override { of_cut(send.object).sent(send); }
+  Result<Buffer> bucket(int bucket) override { return of_bucket(bucket).bucket(bucket); }
   Result<Buffer> member_gradient(int bucket, std::size_t member) override {
-    const at::Tensor gradient = parameters_.member_gradient(bucket, member);
-    if (!gradient.defined()) return Buffer{};
-    return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
+    return of_bucket(bucket).member_gradient(bucket, member);
   }
-  Result<Buffer> values(int bucket) override {
-    return flat_buffer(bucket, parameters_.value(bucket));
-  }
-  Status fill_bucket(int bucket) override {
-    return guarded("filling a bucket", [&] { return parameters_.fill(bucket); });
-  }
-  Status keep_part(int bucket) override {
-    return guarded("keeping a bucket's part", [&] { return parameters_.keep_part(bucket); });
-  }
+  Result<Buffer> values(int bucket) override { return of_bucket(bucket).values(bucket); }
+  Status fill_bucket(int bucket) override { return of_bucket(bucket).fill_bucket(bucket); }
+  Status keep_part(int bucket) override { return of_bucket(bucket).keep_part(bucket); }
   Status gather_with(ParameterSource& source) override {
-    uses_.connect(source);
-    return {};
+    return each([&](Executor& stage) { return stage.gather_with(source); });
   }
+  Result<Buffer> gather(int bucket) override { return of_bucket(bucket).gather(bucket); }
   Status exchange_with(const TeamExchanges& over) override {
-    if (!team_) return Executor::exchange_with(over);
-    team_->exchange_with(over);
-    return {};
+    return each([&](Executor& stage) { return stage.exchange_with(over); });
   }
-  Result<Buffer> gather(int bucket) override {
-    return guarded("gathering a bucket", [&]() -> Result<Buffer> {
-      AGPCS_TRY(const at::Tensor whole, parameters_.gather(bucket));
-      return flat_buffer(bucket, whole);
-    });
+  Result<Buffer> round_bucket(int bucket, DType type) override {
+    return of_bucket(bucket).round_bucket(bucket, type);
   }
-  Result<double> squares(int bucket) override;
-  Status scale(double factor) override;
-  Result<Buffer> round_bucket(int bucket, DType type) override;
-  Status widen_bucket(int bucket) override;
+  Status widen_bucket(int bucket) override { return of_bucket(bucket).widen_bucket(bucket); }
+  Result<double> squares(int bucket) override { return of_bucket(bucket).squares(bucket); }
+  Status scale(double factor) override {
+    return each([&](Executor& stage) { return stage.scale(factor); });
+  }
   double loss() const override;
+
+  Result<bool> begin_evaluation(std::int64_t batch) override;
+  Evaluation evaluation() const override;
   InstructionTime time_of(const InstructionId& id) override;
-  double probe(double seconds) override { return probe_.run(seconds, device_); }
+  double probe(double seconds) override { return stages_.front().executor->probe(seconds); }
 
   std::string recording_obstacle() const override;
-  Status begin_recording() override;
-  Status end_recording() override;
-  Status load_step(std::int64_t step) override;
+  Status begin_recording() override { return recorded().begin_recording(); }
+  Status end_recording() override { return recorded().end_recording(); }
+  Status load_step(std::int64_t step) override { return recorded().load_step(step); }
 
-  std::vector<StateItem> state() const override { return parameters_.state().items(); }
+  std::vector<StateItem> state() const override;
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
-                    float* out) const override {
-    return guarded("reading state",
-                   [&] { return parameters_.state().read(item, first, count, out); });
-  }
+                    float* out) const override;
   Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
-                     const float* values) override {
-    return guarded("writing state",
-                   [&] { return parameters_.state().write(item, first, count, values); });
-  }
+                     const float* values) override;
 
   Result<std::vector<float>> value(std::string_view name) const override;
   std::vector<std::string> names() const override;
-  std::string notes() const override { return notes_; }
+  std::string notes() const override { return stages_.front().executor->notes(); }
   Status observe(OperatorObserver* observer) override;
-  double busy_seconds() const override { return busy_seconds_of(device_); }
+  double busy_seconds() const override { return stages_.front().executor->busy_seconds(); }
 
  private:
-  const StageCode& code_of(int micro_batch) const {
-    const std::int64_t samples = feed_.share_of(micro_batch).samples;
-    return samples == feed_.larger().samples ? code_ : smaller_code_;
+  struct Stage {
+    int index = 0;
+    std::unique_ptr<TorchExecutor> executor;
+  };
+  Status each(const std::function<Status(Executor&)>& act) {
+    for (const Stage& stage : stages_) AGPCS_RETURN_IF_ERROR(act(*stage.executor));
+    return {};
   }
-
-  // Turns foreign exceptions into errors.
-  template <typename F>
-  static auto guarded(std::string_view what, F&& f) -> decltype(f()) {
-    try {
-      return f();
-    } catch (const std::exception& error) {
-      return failure_of(what, error);
-    }
+  /// Returns the first of the stages for which `is_of(index)`; if there is none the first, which
+  /// says what is wrong.
+  template <typename IsOf>
+  TorchExecutor& first_that(IsOf is_of) const {
+    const auto found = std::find_if(stages_.begin(), stages_.end(),
+                                    [&](const Stage& stage) { return is_of(stage.index); });
+    return *(found == stages_.end() ? stages_.front() : *found).executor;
   }
-
-  // Returns how a pass ended: a failed exchange says more than the exception that it ended with.
-  Status ended(Status pass) const {
-    return pass.ok() || !team_ || team_->failure().ok() ? pass : team_->failure();
+  TorchExecutor& of(const StagePass& pass) const {
+    return first_that([&](int stage) { return stage == pass.stage; });
   }
-
-  Status prepare_stage(const Plan& plan, int rank);
-  Status find_stage(int rank);
-  Status prepare_code(const std::vector<OpId>& ops);
-  Status prepare_team(const std::vector<OpId>& ops);
-  Result<StageCode> compile(const std::vector<OpId>& ops, std::int64_t samples);
-  Status choose_device();
-  void note_precision();
-  Status allocate_weights();
-  Status check_inputs() const;
-  /// Returns the tensors that the stage reads and does not make, except constants.
-  const std::vector<TensorId>& inputs() const { return team_ ? team_->inputs() : code_.inputs(); }
-  void compute(int micro_batch, Values& values);
-  void end_team_step(GradientListener& listener);
-  StageCode::Run run_of(int micro_batch);
-  /// Returns the gradients that begin a backward pass: of the loss, and of what the stage has sent.
-  Values first_gradients(int micro_batch) const;
-  Status evaluate(int micro_batch);
-  Optimizer optimizer_at(std::int64_t step) const;
-  std::size_t slot(Opcode computation, int micro_batch) const {
-    const std::size_t kind = computation == Opcode::kUpdate ? 3
-                             : goes_back(computation)       ? 1
-                             : makes_gradients(computation) ? 2
-                                                            : 0;
-    return static_cast<std::size_t>(micro_batch) + kind * passes_.size();
+  TorchExecutor& of_cut(int cut) const {
+    const Cut& c = plan_.cuts[static_cast<std::size_t>(cut)];
+    return first_that([&](int stage) { return stage == c.from || stage == c.to; });
   }
+  TorchExecutor& of_bucket(int bucket) const {
+    const PlanBucket& b = plan_.buckets[static_cast<std::size_t>(bucket)];
+    return first_that([&](int stage) { return b.is_of(stage); });
+  }
+  RecordingExecutor& recorded() const { return *stages_.front().executor; }
 
   const Graph& graph_;
   TorchOptions options_;
   Plan plan_;
-  int rank_ = 0, stage_ = 0;
-  StageFeed feed_;
-  bool has_loss_ = false;
-  at::Device device_ = at::kCPU;
-  std::string notes_;
-  // For the samples of this rank's share of larger and, if it differs, of smaller micro-batches.
-  StageCode code_, smaller_code_;
-  std::unique_ptr<TeamStage> team_;  // in place of the code; nullptr: this rank computes alone
-  StageParameters parameters_;
-  ParameterUses uses_;
-  CutBuffers cuts_;
-  std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
-  bool evaluates_ = false;                       // what runs is an evaluation, not a step
-  std::vector<TensorId> weights_;
-  std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
-  std::vector<SegmentPasses> passes_;    // by micro-batch
-  std::vector<PutOffProducts> put_off_;  // likewise; empty: backward passes are not parted
-  std::int64_t step_ = 0;
-  int batch_ = 0;  // of the step
-  std::unique_ptr<StepLoss> loss_;
-  DeviceProbe probe_;
-  std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with their computations
-  OpId asked_device_ = kNone;            // an operator that asks the device for values
-  bool recording_ = false;
-  std::unique_ptr<GraphMemory> graph_memory_;
+  std::vector<Stage> stages_;  // ascending
+  // By tensor and slot: those that have it. Several have what they read and nobody trains.
+  std::map<std::pair<std::string, std::string>, std::vector<std::size_t>> holders_;
 };
 
-Status StageExecutor::prepare(const Plan& plan, int rank) {
-  return guarded("preparing the LibTorch executor", [&] { return prepare_stage(plan, rank); });
-}
-
-Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
+Status RankExecutor::prepare(const Plan& plan, int rank) {
+  if (plan.stage_of_rank(rank) < 0) {
+    return invalid_input(fmt::format("the plan has no rank {}", rank));
+  }
   plan_ = plan;
-  AGPCS_RETURN_IF_ERROR(find_stage(rank));
-  AGPCS_RETURN_IF_ERROR(choose_device());
-  AGPCS_RETURN_IF_ERROR(use_threads(options_.threads));
-  note_precision();
-  AGPCS_TRY(auto stages, resolve_stages(plan_, graph_));
-  const std::vector<OpId>& ops = stages[static_cast<std::size_t>(stage_)];
-  AGPCS_RETURN_IF_ERROR(cuts_.prepare(graph_, plan_, rank, device_));
-  if (graph_.loss != kNone) {
-    has_loss_ = std::binary_search(ops.begin(), ops.end(), graph_.tensor(graph_.loss).producer);
-  }
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
-  AGPCS_RETURN_IF_ERROR(stage.has_teams() ? prepare_team(ops) : prepare_code(ops));
-  AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, inputs(), device_));
-  AGPCS_RETURN_IF_ERROR(check_inputs());
-  AGPCS_RETURN_IF_ERROR(allocate_weights());
-  uses_.find(graph_, plan_, stage_, ops, segment_ends(stage, ops.size()), parameters_);
-  if (options_.evaluation) {
-    AGPCS_TRY(evaluation_,
-              StageEvaluation::make(graph_, ops, cuts_.outgoing(), *options_.evaluation,
-                                    plan_.training.batch, device_));
-  }
-  passes_.resize(static_cast<std::size_t>(plan_.micro_batches));
-  loss_ = make_step_loss(device_);
-  if (plan_.parts_backward()) put_off_.resize(passes_.size());
-  times_ = make_compute_times(device_, 3 * passes_.size() + 1);
-  return {};
-}
-
-Status StageExecutor::find_stage(int rank) {
-  rank_ = rank;
-  stage_ = plan_.stage_of_rank(rank);
-  if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
-  feed_.find_shares(graph_, plan_, stage_, rank, options_);
-  return {};
-}
-
-Status StageExecutor::prepare_code(const std::vector<OpId>& ops) {
-  AGPCS_TRY(code_, compile(ops, feed_.larger().samples));
-  if (feed_.smaller().samples != feed_.larger().samples) {
-    AGPCS_TRY(smaller_code_, compile(ops, feed_.smaller().samples));
-  }
-  return {};
-}
-
-Status StageExecutor::prepare_team(const std::vector<OpId>& ops) {
-  if (options_.evaluation) {
-    return {StatusCode::kUnavailable,
-            fmt::format("stage {}: a team does not evaluate\n"
-                        "  hint: train without --validate, and validate what is saved by a plan "
-                        "without teams",
-                        plan_.stages[static_cast<std::size_t>(stage_)].name)};
-  }
-  AGPCS_TRY(team_, TeamStage::make(graph_, plan_, rank_, ops, device_));
-  for (const StageFeed::Share* share : {&feed_.larger(), &feed_.smaller()}) {
-    AGPCS_RETURN_IF_ERROR(team_->prepare(share->samples));
-  }
-  return {};
-}
-
-Result<StageCode> StageExecutor::compile(const std::vector<OpId>& ops, std::int64_t samples) {
-  std::vector<TensorId> keep = cuts_.outgoing();
-  if (has_loss_) keep.push_back(graph_.loss);
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
-  return StageCode::compile(graph_, ops, samples, keep, device_, segment_ends(stage, ops.size()));
-}
-
-Status StageExecutor::choose_device() {
-  device_ = at::Device(options_.device);
-  if (device_.is_cuda() && !at::hasCUDA()) {
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("device '{}': this LibTorch has no CUDA\n  hint: use device 'cpu'",
-                              options_.device));
-  }
-  return {};
-}
-
-void StageExecutor::note_precision() {
-  const Precision precision = plan_.training.precision;
-  if (precision != Precision::kFp32) {
-    notes_ = fmt::format("the plan's precision is {}; this executor computes and sends fp32",
-                         name_of(precision));
-  }
-}
-
-Status StageExecutor::check_inputs() const {
-  const std::vector<TensorId> received = cuts_.incoming();
-  for (TensorId id : inputs()) {
-    const Tensor& tensor = graph_.tensor(id);
-    const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
-    if (tensor.kind == TensorKind::kActivation &&
-        std::find(received.begin(), received.end(), id) == received.end()) {
-      return invalid_input(
-          fmt::format("stage {} needs tensor '{}', which no cut brings", stage, tensor.name));
+  for (const int index : stages_of_rank(plan, rank)) {
+    stages_.push_back({index, make_stage_executor(graph_, options_, index)});
+    AGPCS_RETURN_IF_ERROR(stages_.back().executor->prepare(plan, rank));
+    for (const StateItem& item : stages_.back().executor->state()) {
+      holders_[{item.tensor, item.slot}].push_back(stages_.size() - 1);
     }
   }
   return {};
 }
 
-Status StageExecutor::allocate_weights() {
-  for (TensorId id : inputs()) {
-    const TensorKind kind = graph_.tensor(id).kind;
-    if (kind == TensorKind::kParameter || kind == TensorKind::kState) weights_.push_back(id);
+double RankExecutor::loss() const {
+  double sum = 0;
+  for (const Stage& stage : stages_) sum += stage.executor->loss();
+  return sum;
+}
+
+Result<bool> RankExecutor::begin_evaluation(std::int64_t batch) {
+  bool has = false;
+  for (const Stage& stage : stages_) {
+    AGPCS_TRY(has, stage.executor->begin_evaluation(batch));
   }
-  AGPCS_RETURN_IF_ERROR(
-      parameters_.allocate(graph_, plan_, rank_, weights_, options_.seed, device_, team_.get()));
-  for (const StageCode::Segment& segment : code_.segments()) {
-    parameters_.expect_gradients(segment.inputs);
+  return has;
+}
+
+Evaluation RankExecutor::evaluation() const {
+  Evaluation sums;  // a stage without the loss has none
+  for (const Stage& stage : stages_) {
+    const Evaluation own = stage.executor->evaluation();
+    sums = {sums.loss + own.loss, sums.correct + own.correct, sums.counted + own.counted,
+            sums.samples + own.samples};
+  }
+  return sums;
+}
+
+InstructionTime RankExecutor::time_of(const InstructionId& id) {
+  if (id.opcode != Opcode::kUpdate) return of({id.object, id.micro_batch}).time_of(id);
+  InstructionTime time = stages_.front().executor->time_of(id);
+  time.end = stages_.back().executor->time_of(id).end;
+  return time;
+}
+
+std::string RankExecutor::recording_obstacle() const {
+  return stages_.size() > 1 ? "its rank has several stages" : recorded().recording_obstacle();
+}
+
+std::vector<StateItem> RankExecutor::state() const {
+  std::vector<StateItem> items;
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    for (StateItem& item : stages_[s].executor->state()) {
+      if (holders_.at({item.tensor, item.slot}).front() == s) items.push_back(std::move(item));
+    }
+  }
+  return items;
+}
+
+Status RankExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                                float* out) const {
+  const auto holders = holders_.find({item.tensor, item.slot});
+  const std::size_t holder = holders == holders_.end() ? 0 : holders->second.front();
+  return stages_[holder].executor->read_state(item, first, count, out);
+}
+
+Status RankExecutor::write_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                                 const float* values) {
+  const auto found = holders_.find({item.tensor, item.slot});
+  if (found == holders_.end()) {
+    return stages_.front().executor->write_state(item, first, count, values);
+  }
+  for (const std::size_t holder : found->second) {
+    AGPCS_RETURN_IF_ERROR(stages_[holder].executor->write_state(item, first, count, values));
   }
   return {};
 }
 
-// The plan's optimizer with the learning rate of a step.
-Optimizer StageExecutor::optimizer_at(std::int64_t step) const {
-  Optimizer optimizer = plan_.training.optimizer;
-  optimizer.learning_rate *= options_.schedule.factor(step);
-  return optimizer;
-}
-
-Status StageExecutor::begin_step(std::int64_t step) {
-  return guarded("beginning a step", [&]() -> Status {
-    step_ = step;
-    batch_ = 0;
-    evaluates_ = false;
-    if (!recording_) parameters_.load_step(optimizer_at(step), step);
-    loss_->clear();
-    parameters_.clear_gradients();
-    cuts_.begin_step();
-    for (SegmentPasses& passes : passes_) passes = {};
-    if (team_) team_->begin_step(passes_.size());
-    for (PutOffProducts& products : put_off_) products = {};
-    return {};
-  });
-}
-
-Status StageExecutor::next_batch() {
-  return guarded("beginning a batch", [&]() -> Status {
-    ++batch_;
-    cuts_.begin_step();
-    return {};
-  });
-}
-
-Result<bool> StageExecutor::begin_evaluation(std::int64_t batch) {
-  if (!evaluation_) return Executor::begin_evaluation(batch);
-  return guarded("beginning an evaluation", [&]() -> Result<bool> {
-    evaluates_ = true;
-    cuts_.begin_step();
-    return evaluation_->begin(batch);
-  });
-}
-
-Status StageExecutor::evaluate(int micro_batch) {
-  const at::NoGradGuard no_gradients;
-  const StageFeed::Share& share = feed_.share_of(micro_batch);
-  const StageEvaluation::Rows rows =
-      evaluation_->rows(plan_.first_sample(micro_batch) + share.offset, share.samples);
-  if (rows.computed == 0) {
-    uses_.pass_by();
-    return {};
-  }
-  return evaluation_->pass(rows, micro_batch, parameters_.values(), code_of(micro_batch), cuts_,
-                           uses_.empty() ? nullptr : &uses_);
-}
-
-StageCode::Run StageExecutor::run_of(int micro_batch) {
-  StageCode::Run run;
-  run.seed = options_.seed;
-  run.first_sample = feed_.first_sample(micro_batch, step_, batch_);
-  run.clock = clock_.get();
-  run.labels = &feed_.labels();
-  run.asked_device = &asked_device_;
-  if (!put_off_.empty()) run.put_off = &put_off_[static_cast<std::size_t>(micro_batch)];
-  run.uses = uses_.empty() ? nullptr : &uses_;
-  return run;
-}
-
-Values StageExecutor::first_gradients(int micro_batch) const {
-  Values gradients = cuts_.received_gradients(micro_batch);
-  if (has_loss_) {
-    const at::ScalarType type = computed_type(graph_.tensor(graph_.loss).type);
-    gradients[graph_.loss] =
-        at::full({}, feed_.weight_of(micro_batch), at::TensorOptions().dtype(type).device(device_));
-  }
-  return gradients;
-}
-
-Status StageExecutor::forward(int micro_batch) {
-  return ended(guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
-    if (evaluates_) return evaluate(micro_batch);
-    const Timed timed(times_.get(), slot(Opcode::kForward, micro_batch));
-    if (clock_) clock_->start();
-    Values values = parameters_.values();
-    if (!recording_) AGPCS_RETURN_IF_ERROR(feed_.count_labels(step_));
-    AGPCS_RETURN_IF_ERROR(feed_.load(micro_batch, step_, batch_, values));
-    cuts_.put_received(micro_batch, values);
-    compute(micro_batch, values);
-    // The loss of a team is its first member's.
-    if (has_loss_ && (!team_ || team_->member() == 0)) {
-      loss_->add(values.at(graph_.loss).detach().sum() * feed_.weight_of(micro_batch));
-    }
-    cuts_.keep_sent(micro_batch, values);
-    values.clear();
-    if (clock_) clock_->stop(Opcode::kForward);
-    return {};
-  }));
-}
-
-void StageExecutor::compute(int micro_batch, Values& values) {
-  const auto pass = static_cast<std::size_t>(micro_batch);
-  StageCode::Run run = run_of(micro_batch);
-  run.new_state = [this](TensorId id, const at::Tensor& value) {
-    parameters_.set_state(id, value);
+Result<std::vector<float>> RankExecutor::value(std::string_view name) const {
+  const auto has = [&](const Stage& stage) {
+    const std::vector<std::string> names = stage.executor->names();
+    return std::find(names.begin(), names.end(), name) != names.end();
   };
-  if (team_) {
-    team_->forward(pass, feed_.share_of(micro_batch).samples, values, run);
-  } else {
-    passes_[pass].forward(graph_, code_of(micro_batch), values, run);
-  }
+  const auto found = std::find_if(stages_.begin(), stages_.end(), has);
+  return (found == stages_.end() ? stages_.front() : *found).executor->value(name);
 }
 
-Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
-  return ended(guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
-    const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
-    if (clock_) clock_->start();
-    const auto pass = static_cast<std::size_t>(micro_batch);
-    parameters_.begin_backward(last && !team_, listener);
-    if (team_) {
-      team_->backward(pass, first_gradients(micro_batch));
-    } else {
-      passes_[pass].backward(first_gradients(micro_batch), parameters_.values(),
-                             run_of(micro_batch));
-    }
-    parameters_.end_backward();
-    if (team_ && last) end_team_step(listener);
-    cuts_.end_backward(micro_batch);
-    if (clock_) clock_->stop(Opcode::kBackward);
-    return {};
-  }));
-}
-
-/// No gradient is complete before the members have exchanged those of copies.
-void StageExecutor::end_team_step(GradientListener& listener) {
-  team_->step_end(parameters_.values());
-  parameters_.begin_backward(true, listener);
-  parameters_.end_backward();
-}
-
-Status StageExecutor::backward_input(int micro_batch) {
-  return guarded(fmt::format("input pass of micro-batch {}", micro_batch), [&]() -> Status {
-    const Timed timed(times_.get(), slot(Opcode::kBackwardInput, micro_batch));
-    passes_[static_cast<std::size_t>(micro_batch)].backward(
-        first_gradients(micro_batch), parameters_.values(), run_of(micro_batch));
-    cuts_.end_backward(micro_batch);
-    return {};
-  });
-}
-
-Status StageExecutor::backward_weight(int micro_batch, bool last, GradientListener& listener) {
-  return guarded(fmt::format("weight pass of micro-batch {}", micro_batch), [&]() -> Status {
-    const Timed timed(times_.get(), slot(Opcode::kBackwardWeight, micro_batch));
-    PutOffProducts& products = put_off_[static_cast<std::size_t>(micro_batch)];
-    parameters_.begin_weight_pass(products.parameters(), last, listener);
-    products.finish();
-    parameters_.end_backward();
-    return {};
-  });
-}
-
-Result<double> StageExecutor::squares(int bucket) {
-  double squares = 0;
-  AGPCS_RETURN_IF_ERROR(guarded("the norm of gradients", [&]() -> Status {
-    AGPCS_TRY(squares, parameters_.squares(bucket));
-    return {};
-  }));
-  return squares;
-}
-
-Status StageExecutor::scale(double factor) {
-  return guarded("clipping gradients", [&]() -> Status {
-    if (factor != 1) parameters_.scale(factor);
-    return {};
-  });
-}
-
-Status StageExecutor::update() {
-  return guarded("the optimizer's step", [&]() -> Status {
-    const Timed timed(times_.get(), slot(Opcode::kUpdate, 0));
-    parameters_.update(optimizer_at(step_), step_);
-    return {};
-  });
-}
-
-std::string StageExecutor::recording_obstacle() const {
-  std::string why = team_ ? "its team exchanges within passes" : code_.recording_obstacle();
-  if (why.empty() && asked_device_ != kNone) {
-    why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
-  }
-  if (why.empty() && clock_ != nullptr) why = "its operators are being timed";
-  if (why.empty() && evaluation_) why = "it evaluates between steps";
-  if (why.empty() && !device_.is_cuda()) why = "it computes on a CPU";
-  return why;
-}
-
-Status StageExecutor::begin_recording() {
-  return guarded("preparing to record a step", [&]() -> Status {
-    feed_.hold();
-    graph_memory_ = make_graph_memory(device_);
-    if (graph_memory_) graph_memory_->begin();
-    recording_ = true;
-    return {};
-  });
-}
-
-Status StageExecutor::end_recording() {
-  return guarded("recording a step", [&]() -> Status {
-    if (recording_ && graph_memory_) graph_memory_->end();
-    feed_.stop_holding();
-    recording_ = false;
-    return {};
-  });
-}
-
-Status StageExecutor::load_step(std::int64_t step) {
-  return guarded(fmt::format("loading step {}", step), [&]() -> Status {
-    step_ = step;
-    if (times_) times_->replayed();
-    parameters_.load_step(optimizer_at(step), step);
-    AGPCS_RETURN_IF_ERROR(feed_.count_labels(step));
-    return feed_.load_held(step, batch_);
-  });
-}
-
-InstructionTime StageExecutor::time_of(const InstructionId& id) {
-  if (!times_) return {};
-  try {
-    return times_->of(slot(id.opcode, id.micro_batch));
-  } catch (const std::exception&) {  // the call that computes on a failed device reports it
-    return {};
-  }
-}
-
-double StageExecutor::loss() const {
-  try {
-    return loss_ ? loss_->value() : 0;
-  } catch (const std::exception&) {  // the same
-    return std::numeric_limits<double>::quiet_NaN();
-  }
-}
-
-Result<Buffer> StageExecutor::round_bucket(int bucket, DType type) {
-  return guarded("rounding gradients", [&] {
-    const auto rounded = type == DType::kFp16 ? at::kHalf : at::kBFloat16;
-    return flat_buffer(bucket, parameters_.round(bucket, rounded), type);
-  });
-}
-
-Status StageExecutor::widen_bucket(int bucket) {
-  return guarded("widening gradients", [&]() -> Status {
-    parameters_.widen(bucket);
-    return {};
-  });
-}
-
-Status StageExecutor::observe(OperatorObserver* observer) {
-  return guarded("timing operators", [&]() -> Status {
-    if (observer != nullptr && team_) {
-      return {StatusCode::kUnavailable, "operators of a team are not timed"};
-    }
-    if (observer != nullptr && !put_off_.empty()) {
-      return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
-    }
-    clock_ = observer == nullptr ? nullptr : std::make_unique<PassClock>(*observer, device_);
-    return {};
-  });
-}
-
-Result<std::vector<float>> StageExecutor::value(std::string_view name) const {
-  for (TensorId id : weights_) {
-    if (graph_.tensor(id).name != name) continue;
-    if (parameters_.is_freed_by_passes(parameters_.values().at(id))) {
-      return invalid_input(fmt::format("this rank has a part of parameter '{}' alone", name));
-    }
-    const at::Tensor host =
-        parameters_.values().at(id).detach().to(at::kCPU, at::kFloat).contiguous();
-    const auto* first = host.data_ptr<float>();
-    return std::vector<float>(first, first + host.numel());
-  }
-  return invalid_input(fmt::format("this rank's stage has no parameter or state '{}'", name));
-}
-
-std::vector<std::string> StageExecutor::names() const {
+std::vector<std::string> RankExecutor::names() const {
   std::vector<std::string> all;
-  for (TensorId id : weights_) all.push_back(graph_.tensor(id).name);
+  for (const Stage& stage : stages_) {
+    for (std::string& name : stage.executor->names()) {
+      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(std::move(name));
+    }
+  }
   return all;
+}
+
+Status RankExecutor::observe(OperatorObserver* observer) {
+  for (const Stage& stage : stages_) AGPCS_RETURN_IF_ERROR(stage.executor->observe(observer));
+  return {};
 }
 
 }  // namespace
 
 std::unique_ptr<TorchExecutor> make_torch_executor(const Graph& graph, TorchOptions options) {
-  return std::make_unique<StageExecutor>(graph, std::move(options));
+  return std::make_unique<RankExecutor>(graph, std::move(options));
 }
 
 }  // namespace agpcs

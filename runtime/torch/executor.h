@@ -55,11 +55,11 @@ class OperatorObserver {
 /// An Executor that shows its weights and the times of its operators.
 class TorchExecutor : public Executor, public RecordingExecutor {
  public:
-  /// Returns the values of a parameter or state tensor of this rank's stage, row-major, as fp32; a
+  /// Returns the values of a parameter or state tensor of this rank's stages, row-major, as fp32; a
   /// member of a team, those that it holds.
-  /// Needs: `prepare` was called. Error: the stage has no such tensor.
+  /// Needs: `prepare` was called. Error: no stage has such a tensor.
   virtual Result<std::vector<float>> value(std::string_view name) const = 0;
-  /// Returns the names of the stage's parameters and state tensors, in the graph's order.
+  /// Returns the names of the parameters and state tensors, of each stage in the graph's order.
   virtual std::vector<std::string> names() const = 0;
   /// Returns what the user should know, one line each ("fp16 is computed in fp32 ..."); may
   /// be empty.
@@ -75,7 +75,7 @@ class TorchExecutor : public Executor, public RecordingExecutor {
   virtual double busy_seconds() const = 0;
 };
 
-/// Makes an executor for the stages of plans over `graph`, a training graph that must outlive it.
+/// Makes an executor for a rank of plans over `graph`, a training graph that must outlive it.
 /// `prepare` returns the errors: operators outside `executed_operators` (it names all of them), a
 /// stage or cut that is not of this graph, or a missing device.
 std::unique_ptr<TorchExecutor> make_torch_executor(const Graph& graph, TorchOptions options);

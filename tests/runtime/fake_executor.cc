@@ -40,27 +40,36 @@ int working_stages(const Plan& plan) {
   return static_cast<int>(plan.stages.size()) - (plan.stages.back().idle() ? 1 : 0);
 }
 
+Status FakeExecutor::compute_stages(const std::vector<int>& stages) {
+  return has_several ? Status() : Executor::compute_stages(stages);
+}
+
+bool FakeExecutor::has(int stage) const {
+  return std::find(stages_.begin(), stages_.end(), stage) != stages_.end();
+}
+
+bool FakeExecutor::is_last(int stage) const { return stage + 1 == working_stages(plan_); }
+
 Status FakeExecutor::prepare(const Plan& plan, int rank) {
   plan_ = plan;
   rank_ = rank;
-  stage_ = plan.stage_of_rank(rank);
-  const PlanStage& stage = plan.stages[static_cast<std::size_t>(stage_)];
+  stages_ = stages_of_rank(plan, rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(stages_.front())];
   replica_ = static_cast<std::size_t>(replica_of(stage, rank));
   member_ = member_of(stage, rank);
   for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
     const Cut& cut = plan_.cuts[c];
-    if (cut.from != stage_ && cut.to != stage_) continue;
+    if (!has(cut.from) && !has(cut.to)) continue;
     for (std::size_t t = 0; t < cut.tensors.size(); ++t) {
-      ends_.push_back(
-          {static_cast<int>(c), static_cast<int>(t), cut.from == stage_, &cut.tensors[t]});
+      ends_.push_back({static_cast<int>(c), static_cast<int>(t), has(cut.from), &cut.tensors[t]});
     }
   }
   for (const PlanBucket& bucket : plan.buckets) {
-    const bool ours = bucket.is_of(stage_);
+    const bool ours = holds(plan, rank, bucket);
     const auto size = static_cast<std::size_t>(ours ? held_by(plan, bucket, rank).elements() : 0);
     first_.push_back(0);
     for (std::size_t m = 0; ours && size < as_size(bucket.elements()) && m < member_; ++m) {
-      first_.back() += as_size(member_elements(plan, bucket, stage_, m));
+      first_.back() += as_size(member_elements(plan, bucket, stages_.front(), m));
     }
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
@@ -113,7 +122,7 @@ void FakeExecutor::clear_batch() {
 }
 
 std::int64_t FakeExecutor::first_sample(int micro_batch) const {
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stages_.front())];
   std::int64_t first = plan_.first_sample(micro_batch);
   for (std::size_t i = 0; i < replica_; ++i) {
     first += stage.samples_of(i, plan_.is_smaller(micro_batch));
@@ -122,8 +131,8 @@ std::int64_t FakeExecutor::first_sample(int micro_batch) const {
 }
 
 std::int64_t FakeExecutor::samples(int micro_batch) const {
-  return plan_.stages[static_cast<std::size_t>(stage_)].samples_of(replica_,
-                                                                   plan_.is_smaller(micro_batch));
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stages_.front())];
+  return stage.samples_of(replica_, plan_.is_smaller(micro_batch));
 }
 
 std::vector<double>& FakeExecutor::memory(std::map<Key, std::vector<double>>& where, const End& end,
@@ -176,7 +185,7 @@ Status FakeExecutor::exchange_with(const TeamExchanges& over) {
 
 /// Tells each other member which pass this is, and hears the same from each.
 Status FakeExecutor::meet(int pass) {
-  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stages_.front())];
   if (!stage.has_teams()) return {};
   if (over_.transport == nullptr) return internal_error("a member meets nobody");
   std::vector<int> ranks = stage.members(replica_);
@@ -196,66 +205,68 @@ Status FakeExecutor::meet(int pass) {
 }
 
 // Operators read the last bucket first.
-Status FakeExecutor::forward(int micro_batch) {
+Status FakeExecutor::forward(const StagePass& pass) {
+  const auto [stage, micro_batch] = pass;
   if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
   AGPCS_RETURN_IF_ERROR(meet(2 * micro_batch));
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
   }
-  std::vector<double>& values = values_[micro_batch];
+  std::vector<double>& values = values_[key_of(pass)];
+  if (!values.empty()) return internal_error(fmt::format("two forwards of mb {}", micro_batch));
   for (std::int64_t i = 0; i < samples(micro_batch); ++i) {
-    double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + batch_)
-                               : static_cast<double>(stage_);
+    double value = stage == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + batch_)
+                              : static_cast<double>(stage);
     for (const auto& [key, received] : activations_) {
       const auto& [cut, tensor, mb, peer] = key;
       const CutTensor& of =
           plan_.cuts[static_cast<std::size_t>(cut)].tensors[static_cast<std::size_t>(tensor)];
-      if (mb != micro_batch || plan_.cuts[static_cast<std::size_t>(cut)].to != stage_) continue;
+      if (mb != micro_batch || plan_.cuts[static_cast<std::size_t>(cut)].to != stage) continue;
       const std::size_t width = row_elements(of);
       value += of.batched ? total(received, static_cast<std::size_t>(i) * width, width)
                           : total(received);
     }
     values.push_back(value);
-    if (stage_ + 1 != working_stages(plan_) || member_ > 0) continue;
+    if (!is_last(stage) || member_ > 0) continue;
     (evaluates_ ? evaluation_.loss : loss_) += value;
   }
   return {};
 }
 
-Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
+Status FakeExecutor::backward(const StagePass& pass, bool last, GradientListener& listener) {
   if (plan_.parts_backward()) return internal_error("the plan parts backward passes");
-  if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
-  AGPCS_RETURN_IF_ERROR(meet(2 * micro_batch + 1));
-  go_back(micro_batch);
-  return finish(micro_batch, last, listener);
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward", pass.micro_batch));
+  AGPCS_RETURN_IF_ERROR(meet(2 * pass.micro_batch + 1));
+  go_back(pass);
+  return finish(pass, last, listener);
 }
 
-Status FakeExecutor::backward_input(int micro_batch) {
-  if (before) AGPCS_RETURN_IF_ERROR(before("backward_input", micro_batch));
-  if (values_.count(micro_batch) == 0 || returned_.count(micro_batch) > 0) {
-    return internal_error(fmt::format("input pass of mb {} at a wrong time", micro_batch));
+Status FakeExecutor::backward_input(const StagePass& pass) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward_input", pass.micro_batch));
+  if (values_.count(key_of(pass)) == 0 || returned_.count(key_of(pass)) > 0) {
+    return internal_error(fmt::format("input pass of mb {} at a wrong time", pass.micro_batch));
   }
-  go_back(micro_batch);
+  go_back(pass);
   return {};
 }
 
-Status FakeExecutor::backward_weight(int micro_batch, bool last, GradientListener& listener) {
-  if (before) AGPCS_RETURN_IF_ERROR(before("backward_weight", micro_batch));
-  if (returned_.count(micro_batch) == 0 || finished_.count(micro_batch) > 0) {
-    return internal_error(fmt::format("weight pass of mb {} at a wrong time", micro_batch));
+Status FakeExecutor::backward_weight(const StagePass& pass, bool last, GradientListener& listener) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward_weight", pass.micro_batch));
+  if (returned_.count(key_of(pass)) == 0 || finished_.count(key_of(pass)) > 0) {
+    return internal_error(fmt::format("weight pass of mb {} at a wrong time", pass.micro_batch));
   }
-  return finish(micro_batch, last, listener);
+  return finish(pass, last, listener);
 }
 
-void FakeExecutor::go_back(int micro_batch) {
-  auto& [gradient, whole] = returned_[micro_batch];
+void FakeExecutor::go_back(const StagePass& pass) {
+  const auto [stage, micro_batch] = pass;
+  auto& [gradient, whole] = returned_[key_of(pass)];
   gradient.assign(static_cast<std::size_t>(samples(micro_batch)), 0.0);
-  const bool final_stage = stage_ + 1 == working_stages(plan_);
-  if (final_stage) gradient = values_[micro_batch];
+  if (is_last(stage)) gradient = values_[key_of(pass)];
   for (const auto& [key, received] : gradients_) {
     const auto& [cut, tensor, mb, peer] = key;
     const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
-    if (mb != micro_batch || of.from != stage_) continue;
+    if (mb != micro_batch || of.from != stage) continue;
     const CutTensor& shape = of.tensors[static_cast<std::size_t>(tensor)];
     if (!shape.batched) whole += total(received);
     for (std::size_t i = 0; shape.batched && i < gradient.size(); ++i) {
@@ -263,7 +274,8 @@ void FakeExecutor::go_back(int micro_batch) {
     }
   }
   for (const End& end : ends_) {
-    if (end.sending || !end.of->gradient) continue;
+    const bool is_ours = plan_.cuts[static_cast<std::size_t>(end.cut)].to == stage;
+    if (end.sending || !is_ours || !end.of->gradient) continue;
     const std::size_t width = row_elements(*end.of);
     auto& out = gradients_[{end.cut, end.tensor, micro_batch, -1}];
     out.assign(width * (end.of->batched ? gradient.size() : 1), total(gradient));
@@ -271,25 +283,25 @@ void FakeExecutor::go_back(int micro_batch) {
   }
 }
 
-Status FakeExecutor::finish(int micro_batch, bool last, GradientListener& listener) {
-  const auto& [gradient, whole] = returned_.at(micro_batch);
+Status FakeExecutor::finish(const StagePass& pass, bool last, GradientListener& listener) {
+  const auto& [gradient, whole] = returned_.at(key_of(pass));
+  const std::vector<double>& values = values_[key_of(pass)];
   // Buckets get ready last to first, but where passes come to one after the other.
   const bool in_order = std::any_of(gathered_.begin(), gathered_.end(),
                                     [](const Gathered& of) { return !of.memory[0].empty(); });
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const std::size_t b = in_order ? i : buckets_.size() - 1 - i;
-    if (buckets_[b].empty()) continue;
+    if (buckets_[b].empty() || !plan_.buckets[b].is_of(pass.stage)) continue;
     if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
     for (std::size_t e = 0; e < buckets_[b].size(); ++e) {
       buckets_[b][e] += whole;
       for (std::size_t n = 0; n < gradient.size(); ++n) {
-        buckets_[b][e] +=
-            static_cast<double>(first_[b] + e + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
+        buckets_[b][e] += static_cast<double>(first_[b] + e + 1) * (values[n] + 3 * gradient[n]);
       }
     }
     if (last || !sums_[b].empty()) listener.bucket_ready(static_cast<int>(b));
   }
-  finished_[micro_batch] = true;
+  finished_[key_of(pass)] = true;
   return {};
 }
 
@@ -346,8 +358,9 @@ Result<Buffer> FakeExecutor::rows(std::map<Key, std::vector<double>>& where, int
 
 Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int micro_batch) {
   const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
-  const bool sending = of.from == stage_;
-  const bool computed = values_.count(micro_batch) > 0;
+  const bool sending = has(of.from);
+  const PassKey pass = {sending ? of.from : of.to, micro_batch};
+  const bool computed = values_.count(pass) > 0;
   if (sending != computed) {
     return internal_error(fmt::format("activation of mb {} asked for {} its forward", micro_batch,
                                       sending ? "before" : "after"));
@@ -360,16 +373,17 @@ Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int m
     return buffer;  // another peer is being sent it already
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t width = row_elements(tensor);
-    const double base = tensor.batched ? values_[micro_batch][i / width]
-                                       : static_cast<double>(stage_ + micro_batch + batch_);
+    const double base = tensor.batched ? values_[pass][i / width]
+                                       : static_cast<double>(of.from + micro_batch + batch_);
     values[i] = base + static_cast<double>(i % width);
   }
   return buffer;
 }
 
 Result<Buffer> FakeExecutor::gradient(int cut, const Transfer& transfer, int micro_batch) {
-  const bool sending = plan_.cuts[static_cast<std::size_t>(cut)].to == stage_;
-  if (sending != (returned_.count(micro_batch) > 0)) {
+  const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
+  const bool sending = has(of.to);
+  if (sending != (returned_.count({sending ? of.to : of.from, micro_batch}) > 0)) {
     return internal_error(fmt::format("gradient of mb {} asked for {} its backward", micro_batch,
                                       sending ? "before" : "after"));
   }
@@ -415,7 +429,7 @@ std::vector<StateItem> FakeExecutor::state() const {
   std::vector<StateItem> items;
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const PlanBucket& bucket = plan_.buckets[b];
-    if (!bucket.is_of(stage_)) continue;
+    if (!holds(plan_, rank_, bucket)) continue;
     if (buckets_[b].size() < as_size(bucket.elements())) {  // a part of its one parameter
       const std::int64_t all = 2 * bucket.elements();
       const std::int64_t first = 2 * static_cast<std::int64_t>(first_[b]);
@@ -448,7 +462,7 @@ std::vector<StateItem> FakeExecutor::state() const {
 Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t first_of_whole,
                                            std::int64_t count) const {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const bool ours = plan_.buckets[b].is_of(stage_);
+    const bool ours = holds(plan_, rank_, plan_.buckets[b]);
     const PlanBucket bucket = ours ? held_by(plan_, plan_.buckets[b], rank_) : plan_.buckets[b];
     const std::int64_t first = first_of_whole - 2 * static_cast<std::int64_t>(first_[b]);
     std::size_t offset = 0;
@@ -461,7 +475,7 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
       const std::int64_t to = whole ? member.elements : owned_[b].end - at;
       const bool fits = first >= 2 * std::max<std::int64_t>(0, from) &&
                         first + count <= 2 * std::min(member.elements, to);
-      if (bucket.is_of(stage_) && member.parameter == item.tensor && fits) {
+      if (ours && member.parameter == item.tensor && fits) {
         const std::int64_t begin = at - (is_value && !whole ? owned_[b].begin : 0);
         return reinterpret_cast<const char*>(of.data()) +
                begin * static_cast<std::int64_t>(sizeof(double)) +

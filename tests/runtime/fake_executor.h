@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -34,10 +35,11 @@ class FakeExecutor : public Executor {
   /// There are two batches: 0 and 1 of training.
   Result<bool> begin_evaluation(std::int64_t batch) override;
   Evaluation evaluation() const override { return evaluation_; }
-  Status forward(int micro_batch) override;
-  Status backward(int micro_batch, bool last, GradientListener& listener) override;
-  Status backward_input(int micro_batch) override;
-  Status backward_weight(int micro_batch, bool last, GradientListener& listener) override;
+  Status compute_stages(const std::vector<int>& stages) override;
+  Status forward(const StagePass& pass) override;
+  Status backward(const StagePass& pass, bool last, GradientListener& listener) override;
+  Status backward_input(const StagePass& pass) override;
+  Status backward_weight(const StagePass& pass, bool last, GradientListener& listener) override;
   Status update() override;
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;
@@ -64,19 +66,22 @@ class FakeExecutor : public Executor {
 
   /// By bucket of the plan: the first of its elements that this rank holds.
   const std::vector<std::size_t>& first_elements() const { return first_; }
-  /// By bucket of the plan; empty for those of other stages. Those that ranks divide are those that
+  /// By bucket of the plan; empty for those of other ranks. Those that ranks divide are those that
   /// the last pass has read.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
-  int batches = 1;         ///< of a step
-  bool remembers = false;  ///< update adds to the parameters the sum of the buckets of all steps
-  bool divides = true;     ///< it can update a part of its parameters
-  bool clips = true;       ///< it can scale gradients
+  int batches = 1;          ///< of a step
+  bool remembers = false;   ///< update adds to the parameters the sum of the buckets of all steps
+  bool divides = true;      ///< it can update a part of its parameters
+  bool clips = true;        ///< it can scale gradients
+  bool has_several = true;  ///< it can compute several stages
   std::vector<InstructionId> told_sent;  ///< arguments of `sent` in this step
   /// Called before each forward and backward, or part of it; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 
  private:
   using Key = std::tuple<int, int, int, int>;  // cut, tensor, micro-batch, peer (-1: all)
+  using PassKey = std::pair<int, int>;         // stage, micro-batch
+  static PassKey key_of(const StagePass& pass) { return {pass.stage, pass.micro_batch}; }
   struct End {
     int cut = 0, tensor = 0;
     bool sending = false;
@@ -84,8 +89,10 @@ class FakeExecutor : public Executor {
   };
   void clear_batch();
   Status meet(int pass);
-  void go_back(int micro_batch);
-  Status finish(int micro_batch, bool last, GradientListener& listener);
+  void go_back(const StagePass& pass);
+  Status finish(const StagePass& pass, bool last, GradientListener& listener);
+  bool has(int stage) const;
+  bool is_last(int stage) const;
   bool divides_parameters(std::size_t bucket) const;
   /// Reads a bucket's parameters in a pass, and frees them.
   Status read(std::size_t bucket);
@@ -100,7 +107,8 @@ class FakeExecutor : public Executor {
                       int mb, bool computed);
 
   Plan plan_;
-  int rank_ = 0, stage_ = 0;
+  int rank_ = 0;
+  std::vector<int> stages_;  // of the rank
   std::size_t replica_ = 0, member_ = 0;
   TeamExchanges over_;
   std::vector<std::size_t> first_;  // by bucket
@@ -109,13 +117,13 @@ class FakeExecutor : public Executor {
   Evaluation evaluation_;
   std::vector<End> ends_;
   std::map<Key, std::vector<double>> activations_, gradients_;
-  std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
+  std::map<PassKey, std::vector<double>> values_;  // own samples; set by forward
   struct Back {
     std::vector<double> gradient;
     double whole = 0;  // what came back for tensors of all samples
   };
-  std::map<int, Back> returned_;  // micro-batches whose gradients are back
-  std::map<int, bool> finished_;  // those whose buckets have them
+  std::map<PassKey, Back> returned_;  // passes whose gradients are back
+  std::map<PassKey, bool> finished_;  // those whose buckets have them
   std::vector<std::vector<double>> buckets_, parameters_;
   std::vector<std::vector<double>> sums_;      // kept of buckets of which ranks divide gradients
   std::vector<double> filled_;                 // the memory of the one that is summed

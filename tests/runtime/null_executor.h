@@ -45,8 +45,8 @@ class NullExecutor : public Executor {
     return {};
   }
   Status begin_step(std::int64_t /*step*/) override { return {}; }
-  Status forward(int /*micro_batch*/) override { return {}; }
-  Status backward(int /*micro_batch*/, bool last, GradientListener& listener) override {
+  Status forward(const StagePass& /*pass*/) override { return {}; }
+  Status backward(const StagePass& /*pass*/, bool last, GradientListener& listener) override {
     for (const int bucket : ours_) {
       if (last || divides_[static_cast<std::size_t>(bucket)]) listener.bucket_ready(bucket);
     }

@@ -164,9 +164,17 @@ void add_stages(Plan& plan, const TestPlan& spec) {
     PlanStage stage;
     stage.name = fmt::format("s{}", plan.stages.size());
     stage.samples = shares;
+    const bool again = spec.round > 0 && plan.stages.size() >= spec.round && shares.front() > 0;
+    if (again) {
+      const PlanStage& first = plan.stages[plan.stages.size() % spec.round];
+      stage.ranks = first.ranks;
+      stage.devices = first.devices;
+      stage.odd = first.odd;
+    }
     const std::size_t members = members_of(spec, plan.stages.size());
     const auto device = [](int of) { return fmt::format("host{}/{}", of / 2, of % 2); };
     for (const std::int64_t samples : shares) {
+      if (again) break;
       rank += static_cast<int>(members);
       stage.ranks.push_back(rank - 1);
       stage.devices.push_back(device(rank - 1));
@@ -242,7 +250,9 @@ Plan make_plan(const TestPlan& spec) {
   }
   add_buckets(plan, spec);
   add_bodies(plan, spec);
+  if (spec.write_programs) spec.write_programs(plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+    if (spec.write_programs) break;
     const int in_flight =
         spec.in_flight.empty() ? 0 : spec.in_flight[static_cast<std::size_t>(stage)];
     plan.programs.push_back(ProgramBuilder(plan, stage, in_flight).run());

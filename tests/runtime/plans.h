@@ -5,7 +5,9 @@
 #include <agpcs/plan.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +46,10 @@ struct TestPlan {
   /// are single ranks. Members divide the first bucket, and have copies of the second. The first
   /// member of a team has its last rank.
   std::vector<std::vector<std::int64_t>> pieces = {};
+  /// With Schedule::kInterleaved: over how many sets of ranks the stages go round.
+  std::size_t round = 0;
+  /// Given: writes the programs in place of this file, which knows no interleaved ones.
+  std::function<void(Plan&)> write_programs = {};
 };
 
 /// A verified plan in fp64 with two buckets a stage, and those that stages share.

@@ -19,7 +19,8 @@
 
 namespace agpcs::testing {
 
-/// Rewrites the lines of a `TransformerText`, but for its loss. Weights have values.
+/// Rewrites the lines of a `TransformerText`, or of one like it, but for its loss. Weights have
+/// values.
 class TransformerOnnx {
  public:
   explicit TransformerOnnx(const std::string& text) {

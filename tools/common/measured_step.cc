@@ -9,6 +9,7 @@
 #include <agpcs/digest.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -42,17 +43,19 @@ std::vector<Comparison> compare(const Plan& plan, const MeasuredStep& step) {
                      step_seconds * expected(plan, "utilization " + devices[r]),
                      step.seconds[r][0]});
   }
-  for (const PlanStage& stage : plan.stages) {
-    const double seconds = expected(plan, "all-reduce " + stage.name);
+  for (const Program& program : plan.programs) {
+    const std::vector<int> stages = plan.stages_of_program(plan.program_of(program.stage));
+    const std::string name = fmt::format("s{}", fmt::join(stages, ",s"));
+    double seconds = 0;
+    for (const int stage : stages) seconds += expected(plan, fmt::format("all-reduce s{}", stage));
     // The rank that came last did not wait for others.
     double least = 0;
-    const std::vector<int> ranks = stage.all_ranks();
+    const std::vector<int> ranks = plan.stages[static_cast<std::size_t>(program.stage)].all_ranks();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const double own = step.seconds[static_cast<std::size_t>(ranks[i])][1];
       least = i == 0 ? own : std::min(least, own);
     }
-    lines.push_back(
-        {"all-reduce", stage.name, "all-reduces of " + stage.name + " take", seconds, least});
+    lines.push_back({"all-reduce", name, "all-reduces of " + name + " take", seconds, least});
   }
   for (std::size_t r = 0; r < devices.size(); ++r) {
     lines.push_back({"send", devices[r], "sends of " + devices[r] + " take",

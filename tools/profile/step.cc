@@ -79,9 +79,9 @@ Status StepBench::train(TimedStep& timed) {
   };
   AGPCS_RETURN_IF_ERROR(executor_->begin_step(steps_++));
   timed.begin = lap();
-  AGPCS_RETURN_IF_ERROR(executor_->forward(0));
+  AGPCS_RETURN_IF_ERROR(executor_->forward({0, 0}));
   timed.forward = lap();
-  AGPCS_RETURN_IF_ERROR(executor_->backward(0, true, nobody));
+  AGPCS_RETURN_IF_ERROR(executor_->backward({0, 0}, true, nobody));
   timed.backward = lap();
   AGPCS_RETURN_IF_ERROR(executor_->update());
   timed.update = lap();

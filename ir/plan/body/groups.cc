@@ -33,6 +33,17 @@ int first_for_teams(const Plan& plan, int stage) {
 
 }  // namespace
 
+std::vector<int> stages_of_rank(const Plan& plan, int rank) {
+  const int first = plan.stage_of_rank(rank);
+  if (first < 0 || !plan.interleaves()) return {first};
+  return plan.stages_of_program(plan.program_of(first));
+}
+
+bool holds(const Plan& plan, int rank, const PlanBucket& bucket) {
+  const std::vector<int> stages = stages_of_rank(plan, rank);
+  return std::any_of(stages.begin(), stages.end(), [&](int stage) { return bucket.is_of(stage); });
+}
+
 int group_count(const Plan& plan) {
   return first_for_teams(plan, static_cast<int>(plan.stages.size()));
 }
@@ -76,10 +87,9 @@ std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket
 }
 
 std::vector<PlanGroup> groups_of(const Plan& plan, int rank) {
-  const int stage = plan.stage_of_rank(rank);
   std::vector<PlanGroup> groups = {replicas_of(plan, rank)};
   for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.is_of(stage)) groups.push_back(summing_group(plan, bucket, rank));
+    if (holds(plan, rank, bucket)) groups.push_back(summing_group(plan, bucket, rank));
   }
   if (std::optional<PlanGroup> team = team_of(plan, rank)) groups.push_back(*std::move(team));
   const auto number = [](const PlanGroup& a, const PlanGroup& b) { return a.number < b.number; };

@@ -18,6 +18,11 @@ struct PlanGroup {
   std::vector<int> ranks;  ///< ascending
 };
 
+/// Returns the stages of `rank`, ascending; with Schedule::kInterleaved there are several.
+std::vector<int> stages_of_rank(const Plan& plan, int rank);
+/// Returns whether `rank` holds `bucket`: it is of one of its stages.
+bool holds(const Plan& plan, int rank, const PlanBucket& bucket);
+
 /// Returns the number of groups of a plan.
 int group_count(const Plan& plan);
 /// Returns the groups of `rank` but that of all ranks, by number. All ranks open theirs in this
@@ -25,8 +30,8 @@ int group_count(const Plan& plan);
 std::vector<PlanGroup> groups_of(const Plan& plan, int rank);
 /// Returns the group of the team that `rank` is a member of; nullopt: it computes alone.
 std::optional<PlanGroup> team_of(const Plan& plan, int rank);
-/// Returns the group of the ranks that hold what `rank` holds of its stage: all of the stage, or
-/// where replicas are teams the members of the same number.
+/// Returns the group of the ranks that hold what `rank` holds of its stages: all of the stages (the
+/// number is that of the first), or where replicas are teams the members of the same number.
 PlanGroup replicas_of(const Plan& plan, int rank);
 /// Returns the group with which `rank`, which holds `bucket`, sums it: the ranks of all its stages,
 /// or where replicas are teams the members of the same number.

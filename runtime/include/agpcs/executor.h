@@ -27,6 +27,12 @@ struct TeamExchanges {
   std::chrono::milliseconds limit{60000};  ///< of a single wait
 };
 
+/// A pass of a stage: forward, backward, or a part of backward.
+struct StagePass {
+  int stage = 0;  ///< index into Plan::stages, one of the rank's
+  int micro_batch = 0;
+};
+
 /// Learns when a bucket has its last gradient. `Executor::backward` calls it on its own thread.
 class GradientListener {
  public:
@@ -80,16 +86,21 @@ struct Evaluation {
   double samples = 0;
 };
 
-/// The computation of a stage on one rank. One thread makes all calls, in program order: `prepare`
-/// once, then for each step `begin_step`, `forward` and `backward` (or its two parts) as the
-/// program says, and `update`. The caller asks for a buffer when it posts a message: for a received
-/// activation before its forward pass, for a produced one after it; for a received gradient before
-/// its backward pass (or input pass), for a produced one after it.
+/// The computation of a stage on one rank, or with Schedule::kInterleaved of its several stages.
+/// One thread makes all calls, in program order: `prepare` once, then for each step `begin_step`,
+/// `forward` and `backward` (or its two parts) as the program says, and `update`. Whoever computes
+/// one stage alone may ignore which stage a pass is of. A cut is of one of the rank's stages. The
+/// caller asks for a buffer when it posts a message: for a received activation before its forward
+/// pass, for a produced one after it; for a received gradient before its backward pass (or input
+/// pass), for a produced one after it.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Allocates memory for `rank` of `plan`. It is called once, before anything else.
+  /// Tells which stages the rank has, ascending, if it has several. Comes before `prepare`.
+  /// kUnavailable (the default): the executor computes one stage.
+  virtual Status compute_stages(const std::vector<int>& stages);
+  /// Allocates memory for `rank` of `plan`. It is called once, before what follows.
   virtual Status prepare(const Plan& plan, int rank) = 0;
   /// Starts step `step` (from 0): loads its samples, zeroes gradients and the loss.
   virtual Status begin_step(std::int64_t step) = 0;
@@ -99,22 +110,23 @@ class Executor {
   /// cannot.
   virtual Status next_batch();
 
-  virtual Status forward(int micro_batch) = 0;
-  /// Accumulates parameter gradients. With `last`, this is the step's last backward pass: it
-  /// reports each bucket to `listener` exactly once, as soon as the bucket's last gradient is
-  /// final, in any order. Buckets of which ranks divide gradients are reported by every pass, as
-  /// soon as the pass has made all of their gradients; see `fill_bucket`.
-  virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
+  virtual Status forward(const StagePass& pass) = 0;
+  /// Accumulates parameter gradients. With `last`, this is the stage's last backward pass of the
+  /// step: it reports each of the stage's buckets to `listener` exactly once, as soon as the
+  /// bucket's last gradient is final, in any order. Buckets of which ranks divide gradients are
+  /// reported by every pass, as soon as the pass has made all of their gradients; see
+  /// `fill_bucket`.
+  virtual Status backward(const StagePass& pass, bool last, GradientListener& listener) = 0;
   /// The two parts of `backward`, of plans whose backward passes are parted
   /// (`Plan::parts_backward`); such plans call no `backward`. Other micro-batches' passes come
   /// between. `backward_input` makes the gradients of received activations, and may accumulate
   /// gradients of parameters, too. `backward_weight` accumulates those that are left, and reports
   /// as `backward` does. kUnavailable (the default): the executor cannot part them.
-  virtual Status backward_input(int micro_batch);
-  virtual Status backward_weight(int micro_batch, bool last, GradientListener& listener);
-  /// Updates the stage's parameters from the reduced buckets (the optimizer's step). Of a sharded
-  /// bucket, it updates only the elements that this rank owns (`owned_elements`): the others have
-  /// no sums, and come from their owners.
+  virtual Status backward_input(const StagePass& pass);
+  virtual Status backward_weight(const StagePass& pass, bool last, GradientListener& listener);
+  /// Updates the parameters of all its stages from the reduced buckets (the optimizer's step). Of a
+  /// sharded bucket, it updates only the elements that this rank owns (`owned_elements`): the
+  /// others have no sums, and come from their owners.
   virtual Status update() = 0;
 
   /// Returns the rows of an activation that crosses `cut`: an incoming one for the transport to
@@ -215,11 +227,11 @@ class Executor {
   /// (the default): unknown.
   virtual double probe(double /*seconds*/) { return 0; }
 
-  /// Lists all that this rank has learned of its stage, in an order that depends on the stage
-  /// alone. Replicas list the same items (of teams, members of one number do), but for what the
-  /// optimizer remembers of sharded buckets: of this each rank lists what it owns. This call,
-  /// `read_state` and `write_state` come only between steps. An executor without state (the
-  /// default) can be neither saved nor moved to another plan.
+  /// Lists all that this rank has learned of its stages, in an order that depends on the stages
+  /// alone, each item once. Replicas list the same items (of teams, members of one number do), but
+  /// for what the optimizer remembers of sharded buckets: of this each rank lists what it owns.
+  /// This call, `read_state` and `write_state` come only between steps. An executor without state
+  /// (the default) can be neither saved nor moved to another plan.
   virtual std::vector<StateItem> state() const { return {}; }
   /// Copies those of the elements [first, first + count) of the whole tensor that `item` has to
   /// `out`, one behind the other. `out` is in the host's memory. Error: this rank has not all of

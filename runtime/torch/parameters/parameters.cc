@@ -50,12 +50,12 @@ struct StageParameters::Hooked {
 StageParameters::StageParameters() : hooked_(std::make_unique<Hooked>()) {}
 StageParameters::~StageParameters() = default;
 
-Status StageParameters::allocate(const Graph& graph, const Plan& plan, int rank,
+Status StageParameters::allocate(const Graph& graph, const Plan& plan, const Holder& holder,
                                  const std::vector<TensorId>& tensors, std::uint64_t seed,
                                  at::Device device, const HeldParts* parts) {
   seed_ = seed;
   parts_ = parts;
-  const int stage = plan.stage_of_rank(rank);
+  const auto [stage, rank] = holder;
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
   std::int64_t filled = 0;

@@ -43,18 +43,22 @@ class StageParameters {
   StageParameters(const StageParameters&) = delete;
   StageParameters& operator=(const StageParameters&) = delete;
 
+  /// A stage, and one of its ranks.
+  struct Holder {
+    int stage = 0, rank = 0;
+  };
   /// Allocates and initializes (from the file's values, or from `seed` and the name) every
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
   /// member order. Where somebody reduces them, their gradients lie in another buffer of the same
   /// layout. What the optimizer
   /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
-  /// remembers only the elements that `rank` owns. Buckets of which ranks divide gradients have one
-  /// buffer of gradients together, and each has the sums of the elements that `rank` owns. Of
-  /// buckets of which ranks divide parameters, there are the elements that `rank` owns; the buffer
+  /// remembers only the elements that the rank owns. Buckets of which ranks divide gradients have
+  /// one buffer of gradients together, and each has the sums of the elements that the rank owns. Of
+  /// buckets of which ranks divide parameters, there are the elements that it owns; the buffer
   /// of all has memory only from `gather` to `release`. Errors:
   /// a bucket member is not among `tensors`, or has another element count.
   /// Given `parts`, all this is of what they say that the rank holds; needs: no bucket is sharded.
-  Status allocate(const Graph& graph, const Plan& plan, int rank,
+  Status allocate(const Graph& graph, const Plan& plan, const Holder& holder,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device,
                   const HeldParts* parts = nullptr);
 

@@ -44,10 +44,10 @@ constexpr std::int64_t kExchange = 5, kProbe = 20;  // steps
 class WorkingExecutor final : public NullExecutor {
  public:
   explicit WorkingExecutor(int work) : work_(work), values_(std::size_t{1} << 19, 1.F) {}
-  Status forward(int /*micro_batch*/) override { return compute(work_ / 3); }
-  Status backward(int micro_batch, bool last, GradientListener& listener) override {
+  Status forward(const StagePass& /*pass*/) override { return compute(work_ / 3); }
+  Status backward(const StagePass& pass, bool last, GradientListener& listener) override {
     AGPCS_RETURN_IF_ERROR(compute(work_ - work_ / 3));
-    return NullExecutor::backward(micro_batch, last, listener);
+    return NullExecutor::backward(pass, last, listener);
   }
 
  private:

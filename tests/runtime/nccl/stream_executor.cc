@@ -83,23 +83,23 @@ Status StreamExecutor::receive(const std::vector<Copy>& copies, int micro_batch)
   return {};
 }
 
-Status StreamExecutor::forward(int micro_batch) {
+Status StreamExecutor::forward(const StagePass& pass) {
   ++calls_;
   if (recording_ && when_recorded) AGPCS_RETURN_IF_ERROR(when_recorded(stream_));
-  return timed(Opcode::kForward, micro_batch,
-               [this, micro_batch, copies = received_[{false, micro_batch}]]() -> Status {
-                 AGPCS_RETURN_IF_ERROR(receive(copies, micro_batch));
-                 return fake_.forward(micro_batch);
+  return timed(Opcode::kForward, pass.micro_batch,
+               [this, pass, copies = received_[{false, pass.micro_batch}]]() -> Status {
+                 AGPCS_RETURN_IF_ERROR(receive(copies, pass.micro_batch));
+                 return fake_.forward(pass);
                });
 }
 
-Status StreamExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
+Status StreamExecutor::backward(const StagePass& pass, bool last, GradientListener& listener) {
   const Status given =
-      timed(Opcode::kBackward, micro_batch,
-            [this, micro_batch, last, copies = received_[{true, micro_batch}]]() -> Status {
-              AGPCS_RETURN_IF_ERROR(receive(copies, micro_batch));
+      timed(Opcode::kBackward, pass.micro_batch,
+            [this, pass, last, copies = received_[{true, pass.micro_batch}]]() -> Status {
+              AGPCS_RETURN_IF_ERROR(receive(copies, pass.micro_batch));
               NobodyListens nobody;
-              return fake_.backward(micro_batch, last, nobody);
+              return fake_.backward(pass, last, nobody);
             });
   AGPCS_RETURN_IF_ERROR(given);
   for (int b = static_cast<int>(plan_.buckets.size()) - 1; last && b >= 0; --b) {

@@ -29,8 +29,8 @@ class StreamExecutor final : public Executor, public RecordingExecutor {
 
   Status prepare(const Plan& plan, int rank) override;
   Status begin_step(std::int64_t step) override;
-  Status forward(int micro_batch) override;
-  Status backward(int micro_batch, bool last, GradientListener& listener) override;
+  Status forward(const StagePass& pass) override;
+  Status backward(const StagePass& pass, bool last, GradientListener& listener) override;
   Status update() override;
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;

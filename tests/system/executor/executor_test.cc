@@ -346,11 +346,11 @@ TEST(TorchExecutor, ReleasesBucketsInTheLastBackwardOnly) {
   auto d = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
   BucketLog log;
   ASSERT_TRUE(d.executor().begin_step(0).ok());
-  ASSERT_TRUE(d.executor().forward(0).ok());
-  ASSERT_TRUE(d.executor().forward(1).ok());
-  ASSERT_TRUE(d.executor().backward(0, false, log).ok());
+  ASSERT_TRUE(d.executor().forward({0, 0}).ok());
+  ASSERT_TRUE(d.executor().forward({0, 1}).ok());
+  ASSERT_TRUE(d.executor().backward({0, 0}, false, log).ok());
   EXPECT_TRUE(log.buckets.empty());
-  ASSERT_TRUE(d.executor().backward(1, true, log).ok());
+  ASSERT_TRUE(d.executor().backward({0, 1}, true, log).ok());
   EXPECT_THAT(log.buckets, ElementsAre(0));
 }
 
@@ -404,7 +404,7 @@ TEST(TorchExecutor, NamesTheNodeThatFails) {
   auto executor = make_torch_executor(graph, {});
   ASSERT_TRUE(executor->prepare(plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8), 0).ok());
   ASSERT_TRUE(executor->begin_step(0).ok());
-  EXPECT_THAT(executor->forward(0).message(),
+  EXPECT_THAT(executor->forward({0, 0}).message(),
               HasSubstr("forward of micro-batch 0: node 'h' (MatMul): "));
 }
 
@@ -426,7 +426,7 @@ TEST(TorchExecutor, SaysWhenMemoryIsLacking) {
   auto executor = make_torch_executor(graph, {});
   ASSERT_TRUE(executor->prepare(plan, 0).ok());
   ASSERT_TRUE(executor->begin_step(0).ok());
-  const Status status = executor->forward(0);
+  const Status status = executor->forward({0, 0});
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(),
               HasSubstr("forward of micro-batch 0: out of memory: node 'huge' (MatMul): "));

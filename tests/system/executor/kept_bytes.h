@@ -90,7 +90,7 @@ inline std::int64_t kept_by_executor(const Graph& graph, std::int64_t samples) {
   AGPCS_CHECK(driver.executor().begin_step(0).ok(), "begin_step");
   const auto live = std::make_shared<LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-  const Status passed = driver.executor().forward(0);
+  const Status passed = driver.executor().forward({0, 0});
   AGPCS_CHECK(passed.ok(), "{}", passed.message());
   return live->bytes();
 }

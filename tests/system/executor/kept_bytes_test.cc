@@ -102,9 +102,9 @@ TEST(SentBytes, AreFreeWhenTheyHaveLeft) {
       const auto messages = transfers(plan, 0, rank, m);
       ASSERT_EQ(messages.size(), 1U);
       ASSERT_TRUE(rank == 0 || executor->activation(0, messages[0], m).ok());
-      ASSERT_TRUE(executor->forward(m).ok());
+      ASSERT_TRUE(executor->forward({0, m}).ok());
       ASSERT_TRUE(rank == 1 || executor->gradient(0, messages[0], m).ok());
-      ASSERT_TRUE(executor->backward(m, m == 3, log).ok());
+      ASSERT_TRUE(executor->backward({0, m}, m == 3, log).ok());
       executor->sent({rank == 0 ? Opcode::kSend : Opcode::kSendGradient, 0, m});
       bytes.push_back(live->bytes());
     }

@@ -113,13 +113,13 @@ class LoneRank : public GradientListener, public ParameterSource {
     const bool last = m + 1 == plan_.micro_batches;
     switch (id.opcode) {
       case Opcode::kForward:
-        return executor_->forward(m);
+        return executor_->forward({0, m});
       case Opcode::kBackward:
-        return executor_->backward(m, last, *this);
+        return executor_->backward({0, m}, last, *this);
       case Opcode::kBackwardInput:
-        return executor_->backward_input(m);
+        return executor_->backward_input({0, m});
       case Opcode::kBackwardWeight:
-        return executor_->backward_weight(m, last, *this);
+        return executor_->backward_weight({0, m}, last, *this);
       case Opcode::kUpdate:
         return executor_->update();
       case Opcode::kSend:

@@ -106,7 +106,7 @@ TEST(CountedLabels, ABatchWithoutOneIsAnError) {
   const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, std::move(options));
   ASSERT_TRUE(executor->prepare(testing::plan_of_one_pass(graph, 2), 0).ok());
   ASSERT_TRUE(executor->begin_step(0).ok());
-  EXPECT_EQ(executor->forward(0).message(),
+  EXPECT_EQ(executor->forward({0, 0}).message(),
             "node 'loss/y/softmax_cross_entropy' (SoftmaxCrossEntropyLoss): the batch has no label "
             "that counts, all are -100\n  hint: the loss is a mean over the other labels");
 }

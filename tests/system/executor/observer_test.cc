@@ -103,9 +103,9 @@ TEST(OperatorObserver, TimesAddUpToTheWholePass) {
   for (std::int64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(executor->begin_step(step).ok());
     const double start = executor->busy_seconds();
-    ASSERT_TRUE(executor->forward(0).ok());
+    ASSERT_TRUE(executor->forward({0, 0}).ok());
     const double middle = executor->busy_seconds();
-    ASSERT_TRUE(executor->backward(0, true, buckets).ok());
+    ASSERT_TRUE(executor->backward({0, 0}, true, buckets).ok());
     const double end = executor->busy_seconds();
     // The observer's intervals lie inside those taken around the passes, and miss next to nothing.
     ASSERT_EQ(log.seconds.size(), 2 * static_cast<std::size_t>(step) + 2);

@@ -85,18 +85,18 @@ TEST(PutOff, TwoPartsMakeTheGradientsOfAWholePass) {
   testing::BucketLog ignored, log;
   check(alone.executor().begin_step(0));
   for (const int m : {0, 1}) {
-    check(alone.executor().forward(m));
-    check(alone.executor().backward(m, m == 1, ignored));
+    check(alone.executor().forward({0, m}));
+    check(alone.executor().backward({0, m}, m == 1, ignored));
   }
   TorchExecutor& executor = driver.executor();
   check(executor.begin_step(0));
   for (const int m : {0, 1}) {
-    check(executor.forward(m));
-    check(executor.backward_input(m));
+    check(executor.forward({0, m}));
+    check(executor.backward_input({0, m}));
   }
-  check(executor.backward_weight(0, false, log));
+  check(executor.backward_weight({0, 0}, false, log));
   EXPECT_THAT(log.buckets, ElementsAre());
-  check(executor.backward_weight(1, true, log));
+  check(executor.backward_weight({0, 1}, true, log));
   // The bucket without a weight is complete before the pass; the others are as the pass goes back.
   EXPECT_THAT(log.buckets, ElementsAre(2, 0, 1, 3, 4));
   EXPECT_DOUBLE_EQ(executor.loss(), alone.executor().loss());
@@ -133,12 +133,12 @@ TEST(PutOff, HoldsWhatTheMemoryModelSays) {
   check(executor.begin_step(0));
   const auto live = std::make_shared<testing::LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-  check(executor.forward(0));
+  check(executor.forward({0, 0}));
   const std::int64_t input = kSamples * kWidth * 4, weight = kWidth * kWidth * 4;
   EXPECT_NEAR(static_cast<double>(live->bytes()), memory.inputs + memory.in_flight,
               64.0 * kSamples);
   live->begin_peak();
-  check(executor.backward_input(0));
+  check(executor.backward_input({0, 0}));
   // The model's input is held by the first product.
   EXPECT_NEAR(static_cast<double>(live->bytes()), input + memory.put_off, 4096);
   EXPECT_GE(memory.put_off, 17 * input);  // factors of 9 products but the input, and 9 gradients
@@ -146,7 +146,7 @@ TEST(PutOff, HoldsWhatTheMemoryModelSays) {
   EXPECT_GE(live->peak(), 0.9 * static_cast<double>(memory.inputs + memory.input_peak));
   live->begin_peak();
   testing::BucketLog log;
-  check(executor.backward_weight(0, true, log));
+  check(executor.backward_weight({0, 0}, true, log));
   EXPECT_LE(live->peak(), 1.02 * static_cast<double>(input + memory.weight_peak) + weight);
   EXPECT_NEAR(static_cast<double>(live->bytes()), memory.gradients, 64)
       << "the two passes leave nothing but gradients";

@@ -127,8 +127,8 @@ TEST(Segments, ReleaseABucketAsSoonAsTheLastOfThemHasAddedToIt) {
     StageDriver driver(graph, plan_in_segments(graph, strategy, 8, segments));
     GradientLog log(driver.executor());
     ASSERT_TRUE(driver.executor().begin_step(0).ok());
-    ASSERT_TRUE(driver.executor().forward(0).ok());
-    ASSERT_TRUE(driver.executor().backward(0, true, log).ok());
+    ASSERT_TRUE(driver.executor().forward({0, 0}).ok());
+    ASSERT_TRUE(driver.executor().backward({0, 0}, true, log).ok());
     EXPECT_THAT(log.buckets, ElementsAre(0, 1, 2));
     for (const auto& [bucket, released] : log.gradients) EXPECT_EQ(released, log.now(bucket));
     EXPECT_THAT(log.first_layer[0], ::testing::Each(0.0F));
@@ -149,10 +149,10 @@ Bytes bytes_of_executor(const Graph& graph, const Plan& plan) {
   const auto live = std::make_shared<testing::LiveBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
   testing::BucketLog log;
-  AGPCS_CHECK(executor.forward(0).ok(), "forward");
+  AGPCS_CHECK(executor.forward({0, 0}).ok(), "forward");
   const std::int64_t held = live->bytes();
   live->begin_peak();
-  AGPCS_CHECK(executor.backward(0, true, log).ok(), "backward");
+  AGPCS_CHECK(executor.backward({0, 0}, true, log).ok(), "backward");
   EXPECT_LE(std::abs(live->bytes()), 64) << "a backward pass frees what its forward pass has left";
   return {held, live->peak()};
 }

@@ -48,8 +48,8 @@ class StageDriver {
     BucketLog log;
     check(executor_->begin_step(steps_++));
     for (int m = 0; m < plan_.micro_batches; ++m) {
-      check(executor_->forward(m));
-      check(executor_->backward(m, m + 1 == plan_.micro_batches, listener ? *listener : log));
+      check(executor_->forward({0, m}));
+      check(executor_->backward({0, m}, m + 1 == plan_.micro_batches, listener ? *listener : log));
     }
     check(executor_->update());
     return executor_->loss();

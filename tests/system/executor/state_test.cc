@@ -262,8 +262,8 @@ TEST(TorchExecutor, ClipsTheSameWhereverItsGradientsLie) {
     testing::BucketLog log;
     ASSERT_TRUE(executor.begin_step(0).ok());
     for (const int m : {0, 1}) {
-      ASSERT_TRUE(executor.forward(m).ok());
-      ASSERT_TRUE(executor.backward(m, m == 1, log).ok());
+      ASSERT_TRUE(executor.forward({0, m}).ok());
+      ASSERT_TRUE(executor.backward({0, m}, m == 1, log).ok());
     }
     squares.push_back(executor.squares(0).value() + executor.squares(1).value());
     ASSERT_TRUE(executor.scale(0.25).ok());

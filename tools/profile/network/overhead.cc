@@ -38,8 +38,8 @@ class IdleExecutor final : public Executor {
     return {};
   }
   Status begin_step(std::int64_t) override { return {}; }
-  Status forward(int) override { return {}; }
-  Status backward(int, bool, GradientListener&) override { return {}; }
+  Status forward(const StagePass&) override { return {}; }
+  Status backward(const StagePass&, bool, GradientListener&) override { return {}; }
   Status update() override { return {}; }
   Result<Buffer> activation(int, const Transfer& transfer, int micro_batch) override {
     return cell(micro_batch, static_cast<std::size_t>(transfer.peer), transfer);

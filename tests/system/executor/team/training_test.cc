@@ -94,8 +94,8 @@ class TeamTrainer {
     for (int m = 0; m < kMicroBatches; ++m) {
       testing::BucketLog log;
       const bool last = m + 1 == kMicroBatches;
-      check(executor_->forward(m));
-      check(executor_->backward(m, last, log));
+      check(executor_->forward({0, m}));
+      check(executor_->backward({0, m}, last, log));
       std::sort(log.buckets.begin(), log.buckets.end());
       std::vector<int> all(last ? plan_.buckets.size() : 0);
       std::iota(all.begin(), all.end(), 0);
