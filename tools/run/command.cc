@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/command.h"
 
-#include "ir/plan/lookup.h"
 #include "tools/run/keeper/elastic.h"
 #include "tools/run/keeper/keeper.h"
 #include "tools/run/options.h"
@@ -33,9 +32,6 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is then a write error, not a death
   const auto plan = read_plan(options.plan);
   if (!plan.ok()) return finish(plan.status(), "agpcs-run", console);
-  if (const Status known = refuse_interleaved(*plan, "agpcs-run"); !known.ok()) {
-    return finish(known, "agpcs-run", console);
-  }
   if (!options.save_parameters.empty() && !is_safetensors(options.save_parameters)) {
     const Status made = make_save_folder(options.save_parameters);
     if (!made.ok()) return finish(made, "agpcs-run", console);

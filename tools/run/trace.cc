@@ -115,7 +115,8 @@ Status move(Transport& transport, Stream stream, double* data, std::size_t count
 }
 
 const std::vector<Instruction>& program_of(const Plan& plan, int rank) {
-  return plan.programs[static_cast<std::size_t>(plan.stage_of_rank(rank))].instructions;
+  const int program = plan.program_of(plan.stage_of_rank(rank));
+  return plan.programs[static_cast<std::size_t>(program)].instructions;
 }
 
 void add_rank(MeasuredStep& step, const Plan& plan, int rank, const std::vector<double>& figures) {

@@ -215,6 +215,28 @@ Plan plan_with(const Graph& graph, const Training& training,
   return lowered(graph, cluster, training, strategy);
 }
 
+Plan interleaved_plan(const Graph& graph, const Training& training,
+                      const std::vector<std::vector<std::int64_t>>& round, std::size_t each,
+                      std::int64_t micro_batches, const Recomputation& recompute) {
+  Strategy strategy;
+  strategy.micro_batches = micro_batches;
+  strategy.schedule = Schedule::kInterleaved;
+  DeviceId next = 0;
+  for (const auto& shares : round) {
+    StageSpec& spec = strategy.stages.emplace_back();
+    spec.shares = shares;
+    spec.recompute = recompute;
+    for (std::size_t i = 0; i < shares.size(); ++i) spec.devices.push_back(next++);
+  }
+  while (strategy.stages.size() < each * round.size()) {
+    strategy.stages.push_back(strategy.stages[strategy.stages.size() - round.size()]);
+  }
+  const Cluster cluster = cpus(static_cast<std::size_t>(next));
+  strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
+  add_buckets(graph, strategy);
+  return lowered(graph, cluster, training, strategy);
+}
+
 Plan plan_with_teams(const Graph& graph, const Training& training,
                      const std::vector<TeamsShape>& stages, std::int64_t micro_batches,
                      double link) {

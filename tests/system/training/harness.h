@@ -40,6 +40,12 @@ Plan plan_with(const Graph& graph, const Training& training,
                const Recomputation& recompute = {}, const std::vector<std::int64_t>& in_flight = {},
                Schedule schedule = Schedule::k1F1B);
 
+/// The same with an interleaved schedule: `each` stages on each set of devices, of which `round`
+/// has the shares.
+Plan interleaved_plan(const Graph& graph, const Training& training,
+                      const std::vector<std::vector<std::int64_t>>& round, std::size_t each,
+                      std::int64_t micro_batches, const Recomputation& recompute = {});
+
 /// A stage of `plan_with_teams`: the shares of its replicas, and the parts of operators that the
 /// members of each have (empty: replicas are single ranks).
 struct TeamsShape {
