@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from cases import build, on_ranks
-from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, UNet, batches, exported, job_of, plan_of
+from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of, plan_of
 from switching import Training, adamw, by_one_process as adamw_by_one_process
 from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama
 from test_job_parameters import GroupNet
@@ -21,6 +21,7 @@ from torch.nn import functional
 import agpcs
 import agpcs.torch
 from agpcs._job.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of
+from agpcs._job.member_ops import _rows_of_part
 
 # Between whose devices messages cost next to nothing, so that members divide whatever they can.
 NEAR = CLUSTER.replace("40 GFLOPS", "1 GFLOPS").replace("20 us", "1 ns").replace("5 us", "0 us").replace(
@@ -72,6 +73,27 @@ class Exchanges(unittest.TestCase):
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Rows(unittest.TestCase):
+    def test_rows_of_a_table_add_up_to_the_whole(self):
+        (found, gradient), = on_ranks(of_rows, ranks=1)
+        self.assertTrue(found and gradient)
+
+
+def of_rows(rank):
+    """Whether what three members have of a look-up, and of the table's gradient, is that of the whole table."""
+    table, indices = torch.randn(10, 4), torch.tensor([[0, 3, 9], [3, 5, 7]])
+    whole = table.clone().requires_grad_()
+    looked_up, factors = functional.embedding(indices, whole, 3), torch.randn(2, 3, 4)
+    (looked_up * factors).sum().backward()
+    parts, sums = [], 0
+    for begin, end in ((0, 2), (2, 6), (6, 10)):
+        parts.append(table[begin:end].clone().requires_grad_())
+        sums = sums + _rows_of_part(parts[-1], indices, begin, end, 3)
+    (sums * factors).sum().backward()
+    return torch.equal(sums, looked_up), torch.equal(torch.cat([part.grad for part in parts]), whole.grad)
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Trains(Compares):
     """Losses of 20 steps and final parameters equal those of one process."""
 
@@ -94,6 +116,9 @@ class Trains(Compares):
                 plan = plan_of(Gpt4, layout, 4, cluster=NEAR)
                 self.assertIn("part:", plan.text)
                 self.compare(Gpt4, plan)
+
+    def test_a_transformer_whose_places_are_averaged(self):
+        self.compare_teams(Transformer)
 
     def test_a_bert_with_a_mask(self):
         self.compare_teams(OneBert)

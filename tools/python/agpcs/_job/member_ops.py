@@ -121,10 +121,6 @@ def _unbind(call):
         call.refuse("single elements of the divided axis")
 
 
-def _select(call):
-    _unbind(call)
-
-
 def _slice(call):
     whole = call.given("self").meta["val"]
     dim = call.given("dim") % whole.dim()
@@ -169,16 +165,6 @@ def _of_images(call):
         call.refuse("a part of an image")
 
 
-def _group_norm(call):
-    of_input = call.form("input")
-    if of_input is None or of_input.lying.kind != "part":
-        return
-    whole, own = call.extents(of_input)
-    if of_input.lying.axis != 1 or call.given("num_groups") * own % whole:
-        call.refuse("parts of a group of channels")
-    call.put("num_groups", call.given("num_groups") * own // whole)
-
-
 def _attention(call):
     """Members have heads, or queries where no mask depends on their places."""
     rank = call.given("query").meta["val"].dim()
@@ -219,8 +205,8 @@ _RULES = {
     **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d"), _conv),
     **dict.fromkeys((f"aten::{name}" for name in ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "upsample_nearest2d",
                                                   "upsample_bilinear2d")), _of_images),
-    "aten::squeeze": _squeeze, "aten::unflatten": _unflatten, "aten::unbind": _unbind, "aten::select": _select, "aten::slice": _slice, "aten::mean": _mean,
-    "aten::group_norm": _group_norm, "aten::scaled_dot_product_attention": _attention, "aten::embedding": _embedding,
+    "aten::squeeze": _squeeze, "aten::unflatten": _unflatten, "aten::unbind": _unbind, "aten::select": _unbind, "aten::slice": _slice, "aten::mean": _mean,
+    "aten::scaled_dot_product_attention": _attention, "aten::embedding": _embedding,
 }
 
 
