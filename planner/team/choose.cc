@@ -151,7 +151,7 @@ class Chooser {
             layer_.seconds[s] +
             frontier_.extend(step, layer_.keys[s], static_cast<std::size_t>(v), key);
         if (seconds == kNeverSeconds) continue;
-        const auto [entry, added] = next.known.emplace(key, next.keys.size());
+        const auto [entry, added] = next.known.try_emplace(key, next.keys.size());
         if (added) {
           next.keys.push_back(std::move(key));
           next.seconds.push_back(seconds);

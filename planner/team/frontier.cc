@@ -64,7 +64,8 @@ Frontier::Frontier(const TeamProblem& problem, const TeamSpace& space)
     : problem_(problem),
       space_(space),
       first_(space.tensors.size(), kNobody),
-      last_(space.tensors.size(), kNobody) {
+      last_(space.tensors.size(), kNobody),
+      states_(space.tensors.size()) {
   for (std::size_t i = 0; i < problem.ops.size(); ++i) {
     for (const TensorId id : problem.graph.op(problem.ops[i]).inputs) {
       if (id == kNone) continue;
@@ -87,7 +88,9 @@ bool Frontier::is_tracked(TensorId id) const {
 }
 
 TensorStates& Frontier::states(TensorId id) {
-  return states_.try_emplace(id, space_.tensors[static_cast<std::size_t>(id)]).first->second;
+  std::optional<TensorStates>& known = states_[static_cast<std::size_t>(id)];
+  if (!known) known.emplace(space_.tensors[static_cast<std::size_t>(id)]);
+  return *known;
 }
 
 void Frontier::add_step(std::size_t index, const std::vector<TensorId>& before) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,7 +86,7 @@ class Frontier {
   const TeamProblem& problem_;
   const TeamSpace& space_;
   std::vector<std::size_t> first_, last_;  // by TensorId: operators that read it, by index
-  std::map<TensorId, TensorStates> states_;
+  std::vector<std::optional<TensorStates>> states_;  // by TensorId; made where they are asked for
   std::vector<FrontierStep> steps_;
 };
 

@@ -27,6 +27,17 @@ std::vector<StageParts::Crossing> crossing_in(
   return own;
 }
 
+/// Returns the first member with pieces of the same size in every division: it has the same memory.
+std::size_t first_alike(const TeamBody& body, std::size_t member) {
+  for (std::size_t m = 0; m < member; ++m) {
+    const bool alike = std::ranges::all_of(body.divisions, [&](const Division& division) {
+      return division.range(m, division.of).size() == division.range(member, division.of).size();
+    });
+    if (alike) return m;
+  }
+  return member;
+}
+
 }  // namespace
 
 TeamInfo& TeamTable::find(StageInfo& stage, const TeamBody& body) {
@@ -92,7 +103,7 @@ TeamInfo::Member& TeamTable::member_of(TeamInfo& team, const StageInfo& stage, s
 
 StageMemory TeamTable::memory(TeamInfo& team, const StageInfo& stage, std::size_t member,
                               std::int64_t samples, std::int64_t micro_batches, bool sums) {
-  TeamInfo::Member& own = member_of(team, stage, member);
+  TeamInfo::Member& own = member_of(team, stage, first_alike(team.body, member));
   const auto [known, added] = own.memory.try_emplace(samples);
   if (added) known->second = own.model->of(own.parts, samples);
   StageMemory memory = known->second;
