@@ -6,7 +6,8 @@
 //   [6144,1024]. That makes 12.6e6 parameters, as many as a layer of OPT-350M.
 // * The profile has the times of 1, 2, 4, 8 and 16 samples: 30 us an operator, and for each sample
 //   of a layer 0.6 ms on an A100 and 1.6 ms on a V100, of which each MatMul takes 45%. Backward
-//   takes twice as long as forward.
+//   takes twice as long as forward. Where degrees of teams are asked for, it has the times of their
+//   members, too: the same 30 us, and that part of the rest.
 // * Hosts have devices of one kind, at 250 GB/s each (A100) or 120 GB/s (V100).
 #pragma once
 
@@ -22,19 +23,23 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs::bench {
 
-inline Graph chain_of_layers() {
-  constexpr int kLayers = 26;
-  constexpr std::int64_t kTokens = 2048, kWidth = 1024, kInner = 6144;
+inline constexpr int kChainLayers = 26;
+
+/// `parts`: layers have one of so many parts of the inner width, as the members of a team do.
+inline Graph chain_of_layers(int parts = 1) {
+  constexpr std::int64_t kTokens = 2048, kWidth = 1024;
+  const std::int64_t inner = 6144 / parts;
   std::string text = fmt::format("input x [n,{},{}]\n", kTokens, kWidth);
   std::string last = "x";
-  for (int i = 0; i < kLayers; ++i) {
+  for (int i = 0; i < kChainLayers; ++i) {
     text += fmt::format(
         "parameter v{0} [{3},{4}]\nparameter w{0} [{4},{3}]\na{0} = MatMul({1}, v{0}) [n,{2},{4}]\n"
         "b{0} = Relu(a{0}) [n,{2},{4}]\nc{0} = MatMul(b{0}, w{0}) [n,{2},{3}]\n",
-        i, last, kTokens, kWidth, kInner);
+        i, last, kTokens, kWidth, inner);
     last = fmt::format("c{}", i);
   }
   text += fmt::format("outputs {}\n", last);
@@ -47,14 +52,10 @@ inline Graph chain_of_layers() {
   return *std::move(graph);
 }
 
-/// The layers as measured on device `name`, on which a sample of a layer takes `layer` seconds.
-inline DeviceProfile measured_chain(const std::string& name, const Graph& graph, double layer) {
+/// Adds the operators of a chain, on a device on which a sample of a layer takes `layer` seconds.
+inline void measure_chain(const Graph& graph, double layer,
+                          std::map<std::string, MeasuredOperator>& by_signature) {
   constexpr double kFixed = 30e-6;
-  DeviceProfile device;
-  device.name = name;
-  device.precision = Precision::kFp16;
-  device.models = {graph.name};
-  std::map<std::string, MeasuredOperator> by_signature;
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     const std::string& type = graph.op(op).type;
     if (type != "MatMul" && type != "Relu") continue;
@@ -67,12 +68,27 @@ inline DeviceProfile measured_chain(const std::string& name, const Graph& graph,
     }
     by_signature.try_emplace(one.signature, one);
   }
+}
+
+/// The layers as measured on device `name`, whole and by members of teams of these degrees.
+inline DeviceProfile measured_chain(const std::string& name, const Graph& graph, double layer,
+                                    const std::vector<int>& degrees) {
+  DeviceProfile device;
+  device.name = name;
+  device.precision = Precision::kFp16;
+  device.models = {graph.name};
+  std::map<std::string, MeasuredOperator> by_signature;
+  measure_chain(graph, layer, by_signature);
+  for (const int degree : degrees) {
+    measure_chain(chain_of_layers(degree), layer / degree, by_signature);
+  }
   for (auto& [signature, one] : by_signature) device.operators.push_back(std::move(one));
   return device;
 }
 
 /// Half of `hosts` have A100s and half V100s, `devices` each; their NICs have `nic` bytes/s.
-inline Cluster chain_cluster(int hosts, int devices, double nic, const Graph& graph) {
+inline Cluster chain_cluster(int hosts, int devices, double nic, const Graph& graph,
+                             const std::vector<int>& degrees = {}) {
   std::string text =
       "kind a100-40 memory=40e9 bandwidth=1555e9 fp16=312e12\n"
       "kind v100-16 memory=16e9 bandwidth=900e9 fp16=125e12\n";
@@ -84,8 +100,8 @@ inline Cluster chain_cluster(int hosts, int devices, double nic, const Graph& gr
   Cluster cluster = testing::cluster_of(text);
   Profile profile;
   profile.file = "chain.yaml";
-  profile.devices = {measured_chain("a100-40", graph, 0.6e-3),
-                     measured_chain("v100-16", graph, 1.6e-3)};
+  profile.devices = {measured_chain("a100-40", graph, 0.6e-3, degrees),
+                     measured_chain("v100-16", graph, 1.6e-3, degrees)};
   seal_profile(profile);
   cluster.profiles = {std::move(profile)};
   for (DeviceKind& kind : cluster.kinds) kind.profile = {0, kind.name};
