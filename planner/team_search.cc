@@ -7,6 +7,7 @@
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timers.h"
 #include "planner/refine/moves/moves.h"
+#include "planner/seed/fit_memory.h"
 #include "planner/team/stage_teams.h"
 
 #include <algorithm>
@@ -142,6 +143,7 @@ class TeamClimber {
       // Teams that divide nothing may have to divide parameters.
       if (!strategy && !spare_memory && !score_.fits()) continue;
       if (!strategy) return false;
+      if (spare_memory) help(*strategy);
       const double most = score_.fits() ? score_.step_seconds : kNoLimit;
       const Score score = evaluator_.evaluate_up_to(*strategy, most);
       if (!score.fits() && !strategy->bodies.empty() && !spare_memory) continue;
@@ -154,6 +156,14 @@ class TeamClimber {
       return true;
     }
     return false;
+  }
+
+  /// Gives members smaller parts where memory lacks.
+  void help(Strategy& strategy) {
+    for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
+      if (evaluator_.lacking(strategy) <= 0) return;
+      if (strategy.stages[at(s)].has_teams()) fit_parts(problem_, evaluator_, strategy, s);
+    }
   }
 
   /// Returns the strategy; nothing if it has none, teams where no plan has them, or teams that

@@ -8,9 +8,11 @@
 #include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
+#include "planner/team/parts.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -429,6 +431,33 @@ bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& str
     all = all && fit;
   }
   return all;
+}
+
+bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy, int stage) {
+  const StageSpec& spec = strategy.stages[at(stage)];
+  TeamBody& body = strategy.bodies[at(spec.body)];
+  std::map<std::vector<std::int64_t>, int> known;
+  std::vector<int> classes;  // by number of the member
+  for (std::size_t m = 0; m < body.members(); ++m) {
+    std::vector<std::int64_t> memory;
+    for (std::size_t t = 0; t < spec.devices.size(); ++t) {
+      memory.push_back(problem.cluster.kind_of(members_of(spec, t)[m]).memory_bytes);
+    }
+    classes.push_back(known.try_emplace(memory, static_cast<int>(known.size())).first->second);
+  }
+  if (known.size() == 1) return evaluator.lacking(strategy) <= 0;
+  const TeamBody whole = body;
+  const OtherParts other(problem.graph, whole);
+  const auto lacking = [&](const TeamParts& parts) {
+    const std::optional<TeamBody> changed = other.with(parts);
+    if (!changed) return std::numeric_limits<double>::infinity();
+    body = *changed;
+    return static_cast<double>(std::max<std::int64_t>(0, evaluator.lacking(strategy)));
+  };
+  const TeamParts parts = climb_parts(whole.parts, classes, lacking);
+  const bool fits = lacking(parts) == 0;
+  if (parts == whole.parts) body = whole;
+  return fits;
 }
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 #include "planner/team/stage_teams.h"
 
 #include "cost_model/network/link_model.h"
+#include "cost_model/step/team_times.h"
 #include "cost_model/step/team_traffic.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -25,14 +27,9 @@ namespace {
 constexpr std::size_t kMostStagesStates = 200;
 /// The largest part of a member; others are rounded to whole ones.
 constexpr double kLargestPart = 100;
+/// Bodies that are chosen on the way of a climb.
+constexpr int kMostChoicesOfAClimb = 12;
 constexpr std::int64_t kSmallSum = 4096, kLargeSum = std::int64_t{1} << 26;
-
-std::vector<std::int64_t> in_lowest_terms(std::vector<std::int64_t> parts) {
-  std::int64_t divisor = 0;
-  for (const std::int64_t part : parts) divisor = std::gcd(divisor, part);
-  for (std::int64_t& part : parts) part /= divisor;
-  return parts;
-}
 
 /// Returns the power of four that is nearest, in proportion.
 std::int64_t rounded(std::int64_t number) {
@@ -83,11 +80,14 @@ double StageTeams::alone_seconds(const std::vector<OpId>& ops, int kind,
   return seconds;
 }
 
+double StageTeams::bytes_of_element() const {
+  return static_cast<double>(2 * element_bytes(DType::kFp32, problem_.training.precision) +
+                             static_cast<std::size_t>(state_bytes(problem_.training)));
+}
+
 bool StageTeams::has_room_for_all(const TeamOrder& order) const {
   const auto elements = static_cast<double>(trained_elements(problem_.graph, order.ops));
-  const auto element =
-      static_cast<double>(2 * element_bytes(DType::kFp32, problem_.training.precision) +
-                          static_cast<std::size_t>(state_bytes(problem_.training)));
+  const double element = bytes_of_element();
   return std::ranges::all_of(order.teams, [&](const Team& team) {
     return std::ranges::all_of(team, [&](DeviceId id) {
       return elements * element <= static_cast<double>(problem_.cluster.kind_of(id).memory_bytes);
@@ -117,8 +117,7 @@ void StageTeams::put_in_order(TeamOrder& order) const {
   }
 }
 
-std::vector<std::int64_t> StageTeams::parts_by_speed(const TeamOrder& order,
-                                                     std::int64_t samples) const {
+TeamParts StageTeams::parts_by_speed(const TeamOrder& order, std::int64_t samples) const {
   std::map<int, double> alone;
   std::vector<double> slowest(order.teams[0].size());  // by number of the member
   for (const Team& team : order.teams) {
@@ -130,7 +129,7 @@ std::vector<std::int64_t> StageTeams::parts_by_speed(const TeamOrder& order,
     }
   }
   const double least = *std::ranges::min_element(slowest);
-  std::vector<std::int64_t> parts;
+  TeamParts parts;
   for (const double seconds : slowest) {
     const double part = seconds > 0 ? kLargestPart * least / seconds : kLargestPart;
     parts.push_back(std::max<std::int64_t>(1, std::llround(part)));
@@ -138,8 +137,8 @@ std::vector<std::int64_t> StageTeams::parts_by_speed(const TeamOrder& order,
   return in_lowest_terms(std::move(parts));
 }
 
-TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples,
-                                   std::vector<std::int64_t> parts, std::vector<Team> unlike) {
+TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples, TeamParts parts,
+                                   std::vector<Team> unlike) {
   TeamProblem problem{problem_.graph,
                       order.ops,
                       std::move(parts),
@@ -177,32 +176,133 @@ TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples,
   return problem;
 }
 
-const StageTeams::Chosen& StageTeams::choose(const TeamOrder& order, const StageContent& content,
-                                             std::int64_t samples,
-                                             const std::vector<std::int64_t>& parts,
-                                             const std::map<Look, Team>& unlike) {
+StageTeams::Key StageTeams::key_of(const TeamOrder& order, const StageContent& content,
+                                   std::int64_t samples, const TeamParts& parts,
+                                   const std::vector<Team>& unlike) const {
   std::vector<Look> looks;
-  std::vector<Team> teams;
-  for (const auto& [look, team] : unlike) {
-    looks.push_back(look);
-    teams.push_back(team);
-  }
-  const auto [known, added] =
-      chosen_.try_emplace({content.key, std::move(looks), parts, samples,
-                           rounded(order.micro_batches), order.spare_memory});
+  for (const Team& team : unlike) looks.push_back(look_of(team));
+  return {content.key,       std::move(looks), parts, samples, rounded(order.micro_batches),
+          order.spare_memory};
+}
+
+const StageTeams::Chosen& StageTeams::choose(const TeamOrder& order, const StageContent& content,
+                                             std::int64_t samples, const TeamParts& parts,
+                                             const std::vector<Team>& unlike) {
+  const auto [known, added] = chosen_.try_emplace(key_of(order, content, samples, parts, unlike));
   if (!added) return known->second;
-  TeamProblem problem = problem_of(order, samples, parts, teams);
+  TeamProblem problem = problem_of(order, samples, parts, unlike);
   problem.alike = content.signatures;
   problem.micro_batches = rounded(order.micro_batches);
   if (order.spare_memory) {
-    const double alone = alone_seconds(order.ops, kind_of(problem_, teams[0][0]), samples);
+    const double alone = alone_seconds(order.ops, kind_of(problem_, unlike[0][0]), samples);
     problem.held_element = alone / static_cast<double>(trained_elements(problem_.graph, order.ops));
   }
   Result<TeamChoice> choice = choose_team_body(problem, kMostStagesStates);
   AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
   const auto number = static_cast<int>(chosen_.size());
-  known->second = {number, content, std::move(choice->body), choice->exact, choice->seconds};
+  known->second = {number, content, std::move(choice->body), choice->exact};
   return known->second;
+}
+
+/// What parts cost: the seconds of both passes, and those of the end of a step by micro-batches. Of
+/// unlike teams, the slowest counts. Where parameters do not fit, the bytes that lack count more.
+class StageTeams::PartsCost {
+ public:
+  PartsCost(StageTeams& of, const TeamOrder& order, std::int64_t samples,
+            const std::vector<Team>& unlike)
+      : of_(of), order_(order), samples_(samples), unlike_(unlike) {
+    // Members of the same kinds in all teams are of one class.
+    std::map<std::vector<int>, int> known;
+    for (std::size_t m = 0; m < unlike[0].size(); ++m) {
+      std::vector<int> kinds;
+      for (const Team& team : unlike) kinds.push_back(kind_of(of.problem_, team[m]));
+      classes_.push_back(known.try_emplace(kinds, static_cast<int>(known.size())).first->second);
+    }
+  }
+
+  /// Returns whether all members are of the same kinds.
+  bool members_are_alike() const {
+    return std::ranges::all_of(classes_, [](int of) { return of == 0; });
+  }
+
+  double of(const TeamWork& work) const {
+    constexpr double kWorseThanAnySeconds = 1e12;
+    const std::vector<std::int64_t> held = work.held_elements();
+    const double element = of_.bytes_of_element();
+    double slowest = 0, lacking = 0;
+    for (const Team& team : unlike_) {
+      for (std::size_t m = 0; m < team.size(); ++m) {
+        const auto room = static_cast<double>(of_.problem_.cluster.kind_of(team[m]).memory_bytes);
+        lacking = std::max(lacking, static_cast<double>(held[m]) * element - room);
+      }
+      const TeamTimes times = work.times(of_.problem_.cluster, of_.costs_, team, samples_);
+      slowest = std::max(
+          slowest, times.forward.seconds + times.backward.seconds +
+                       times.step_end.seconds / static_cast<double>(rounded(order_.micro_batches)));
+    }
+    return lacking > 0 ? kWorseThanAnySeconds + lacking : slowest;
+  }
+
+  /// Returns the best parts for the splits that a body has.
+  TeamParts best_of(const TeamBody& body, const TeamWork& work) const {
+    const OtherParts other(of_.problem_.graph, body);
+    return climb(body.parts, [&](const TeamParts& parts) {
+      const std::optional<TeamBody> changed = other.with(parts);
+      return changed ? of(TeamWork(work, *changed)) : kNeverSeconds;
+    });
+  }
+  TeamParts climb(const TeamParts& start, const std::function<double(const TeamParts&)>& cost,
+                  int most = 40) const {
+    return climb_parts(start, classes_, cost, most);
+  }
+
+ private:
+  StageTeams& of_;
+  const TeamOrder& order_;
+  std::int64_t samples_;
+  const std::vector<Team>& unlike_;
+  std::vector<int> classes_;  // by number of the member
+};
+
+const StageTeams::Chosen& StageTeams::choose_parts(const TeamOrder& order,
+                                                   const StageContent& content,
+                                                   std::int64_t samples,
+                                                   const std::vector<Team>& unlike) {
+  const PartsCost cost(*this, order, samples, unlike);
+  const TeamParts even(unlike[0].size(), 1);
+  if (cost.members_are_alike()) return choose(order, content, samples, even, unlike);
+  const auto [known, added] = parts_.try_emplace(key_of(order, content, samples, {}, unlike));
+  if (!added) return choose(order, content, samples, known->second, unlike);
+  const Chosen* best = nullptr;
+  double least = 0;
+  const auto consider = [&](const TeamParts& parts) {
+    const Chosen& other = choose(order, content, samples, parts, unlike);
+    const double seconds =
+        cost.of(TeamWork(problem_.graph, other.body, problem_.training.precision));
+    if (best != nullptr && seconds >= least) return false;
+    best = &other;
+    least = seconds;
+    return true;
+  };
+  consider(parts_by_speed(order, samples));
+  consider(even);
+  const auto climb_with_same_splits = [&] {
+    const TeamWork work(problem_.graph, best->body, problem_.training.precision);
+    const TeamParts parts = cost.best_of(best->body, work);
+    if (parts != best->body.parts) consider(parts);
+  };
+  climb_with_same_splits();
+  const TeamParts start = best->body.parts;
+  cost.climb(
+      start,
+      [&](const TeamParts& parts) {
+        if (parts == start || consider(parts)) return least;
+        return kNeverSeconds;
+      },
+      kMostChoicesOfAClimb);
+  climb_with_same_splits();
+  known->second = best->body.parts;
+  return *best;
 }
 
 /// The seconds of teams that have one body, by their number and samples.
@@ -273,19 +373,14 @@ std::optional<FormedStage> StageTeams::make(TeamOrder order) {
   const auto count = static_cast<std::int64_t>(teams.size());
   if (samples < count) return std::nullopt;
   const std::int64_t each = rounded((samples + count - 1) / count);
-  std::map<Look, Team> unlike;
-  for (const Team& team : teams) unlike.try_emplace(look_of(team), team);
-  std::vector<std::vector<std::int64_t>> parts = {order.parts};
-  if (order.parts.empty()) {
-    parts = {parts_by_speed(order, each), std::vector<std::int64_t>(teams[0].size(), 1)};
-    if (parts[0] == parts[1]) parts.pop_back();
-  }
+  std::map<Look, Team> by_look;
+  for (const Team& team : teams) by_look.try_emplace(look_of(team), team);
+  std::vector<Team> unlike;
+  for (const auto& [look, team] : by_look) unlike.push_back(team);
   const StageContent content = contents_.of(order.ops);
-  const Chosen* chosen = nullptr;
-  for (const std::vector<std::int64_t>& of : parts) {
-    const Chosen& other = choose(order, content, each, of, unlike);
-    if (chosen == nullptr || other.seconds < chosen->seconds) chosen = &other;
-  }
+  const Chosen* const chosen = order.parts.empty()
+                                   ? &choose_parts(order, content, each, unlike)
+                                   : &choose(order, content, each, order.parts, unlike);
   FormedStage stage;
   stage.body = body_of_like(problem_.graph, chosen->body, chosen->content, order.ops, content);
   stage.exact = chosen->exact;

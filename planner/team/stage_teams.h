@@ -7,6 +7,7 @@
 #include "ir/team/body.h"
 #include "planner/problem/problem.h"
 #include "planner/team/content.h"
+#include "planner/team/parts.h"
 #include "planner/team/problem.h"
 
 #include <cstddef>
@@ -23,7 +24,7 @@ struct TeamOrder {
   std::vector<OpId> ops;                     ///< of the stage, ascending
   std::vector<std::vector<DeviceId>> teams;  ///< members, in their order if there are parts
   std::int64_t micro_batches = 1;
-  std::vector<std::int64_t> parts = {};  ///< of members, each positive; empty: they are chosen
+  TeamParts parts = {};  ///< of members, each positive; empty: they are chosen
   /// Of the samples, parallel to `teams`; empty: shares are proportional to the teams' speeds.
   std::vector<double> weights = {};
   /// Parameters are in parts wherever that costs less than computing the stage alone does. So they
@@ -51,11 +52,13 @@ class StageTeams {
 
   /// Unless parts are given, members of a team come in the order of their speed, so that those of
   /// one number are of like speed in all teams, which have one body. Parts are proportional to the
-  /// speeds at which kinds compute the stage, or even, whichever takes less. Shares are
-  /// proportional to the teams' speeds; then the slowest team gives single samples away as long as
-  /// the slowest gets faster. Returns nothing if a team would have no sample, or if no team had one
-  /// to spare for smaller micro-batches. Cost: that of a choice or two if there is none yet
-  /// (docs/design/teams.md#the-choice).
+  /// speeds at which kinds compute the stage, or even, whichever takes less; from there they are
+  /// climbed (`climb_parts`): with the splits as they are, then with a body chosen at each of a few
+  /// tries, then with the splits of the best. A member without room for the parameters of its part
+  /// has a smaller one. Shares are proportional to the teams' speeds; then the slowest team gives
+  /// single samples away as long as the slowest gets faster. Returns nothing if a team would have
+  /// no sample, or if no team had one to spare for smaller micro-batches. Cost: that of a choice,
+  /// of unlike members up to 16, if there is none yet (docs/design/teams.md#the-choice).
   std::optional<FormedStage> make(TeamOrder order);
   /// Returns the seconds of a micro-batch on the slowest team of a stage, but for the gradients of
   /// parameters. Cost: O(operators), by the number of unlike teams.
@@ -75,24 +78,30 @@ class StageTeams {
     StageContent content;  ///< of the stage for which it was chosen
     TeamBody body;
     bool exact = true;
-    double seconds = 0;  ///< of a micro-batch
   };
-  using Key = std::tuple<std::vector<int>, std::vector<Look>, std::vector<std::int64_t>,
-                         std::int64_t, std::int64_t, bool>;
+  using Key =
+      std::tuple<std::vector<int>, std::vector<Look>, TeamParts, std::int64_t, std::int64_t, bool>;
   /// A body by its number, a team, and samples.
   using TimeKey = std::tuple<int, Look, std::int64_t>;
 
   Look look_of(const Team& team) const;
   /// Returns the seconds that a kind takes for the operators alone.
   double alone_seconds(const std::vector<OpId>& ops, int kind, std::int64_t samples) const;
-  std::vector<std::int64_t> parts_by_speed(const TeamOrder& order, std::int64_t samples) const;
-  TeamProblem problem_of(const TeamOrder& order, std::int64_t samples,
-                         std::vector<std::int64_t> parts, std::vector<Team> unlike);
+  TeamParts parts_by_speed(const TeamOrder& order, std::int64_t samples) const;
+  TeamProblem problem_of(const TeamOrder& order, std::int64_t samples, TeamParts parts,
+                         std::vector<Team> unlike);
   const Chosen& choose(const TeamOrder& order, const StageContent& content, std::int64_t samples,
-                       const std::vector<std::int64_t>& parts, const std::map<Look, Team>& unlike);
+                       const TeamParts& parts, const std::vector<Team>& unlike);
+  const Chosen& choose_parts(const TeamOrder& order, const StageContent& content,
+                             std::int64_t samples, const std::vector<Team>& unlike);
+  class PartsCost;
+  Key key_of(const TeamOrder& order, const StageContent& content, std::int64_t samples,
+             const TeamParts& parts, const std::vector<Team>& unlike) const;
   class Timer;
   static std::vector<std::int64_t> shares_of(Timer& timer, const TeamOrder& order,
                                              std::int64_t samples);
+  /// Returns the bytes of a parameter's element, with its gradient and the optimizer's state.
+  double bytes_of_element() const;
   bool has_room_for_all(const TeamOrder& order) const;
   /// Puts members and teams in their order, and weights with them.
   void put_in_order(TeamOrder& order) const;
@@ -101,6 +110,7 @@ class StageTeams {
   StageContents contents_;
   MemberCosts costs_;
   std::map<Key, Chosen> chosen_;
+  std::map<Key, TeamParts> parts_;     // chosen, where the key has none
   std::map<TimeKey, double> seconds_;  // of a micro-batch, but for gradients of parameters
 };
 

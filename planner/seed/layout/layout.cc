@@ -308,7 +308,7 @@ class LayoutMaker {
   }
 
   /// Returns the strategy as it fits, or nearly does: with bodies that spare memory where there are
-  /// teams, and then as `helped_stages`.
+  /// teams, then with other parts, and then as `helped_stages`.
   Result<Strategy> helped(Strategy strategy) const {
     if (is_interleaved()) {
       fit_interleaved(tools_.problem, tools_.evaluator, strategy);
@@ -318,6 +318,13 @@ class LayoutMaker {
       AGPCS_TRY(std::optional<Strategy> sparing, with(strategy.micro_batches, true));
       if (sparing) strategy = *std::move(sparing);
       if (tools_.evaluator.lacking(strategy) <= 0) return strategy;
+      for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+        const bool free = !layout_.stages[s].teams.empty() && layout_.stages[s].parts.empty();
+        if (!free) continue;
+        if (fit_parts(tools_.problem, tools_.evaluator, strategy, static_cast<int>(s))) {
+          return strategy;
+        }
+      }
     }
     return helped_stages(tools_.problem, tools_.evaluator, strategy);
   }

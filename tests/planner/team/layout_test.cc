@@ -3,12 +3,20 @@
 #include "planner/seed/layout/layout.h"
 
 #include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/shares.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/team/stage_teams.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -68,6 +76,68 @@ TEST(TeamLayout, EveryCandidateHasTheTeamsAskedFor) {
     const Result<Evaluated> evaluated = evaluate(*problem, strategy, MadeBy());
     EXPECT_TRUE(evaluated.ok()) << evaluated.status().message();
   }
+}
+
+/// Two devices, alike but for their memory, in a team that computes all of a GPT.
+struct UnlikeMemory {
+  explicit UnlikeMemory(std::int64_t small)
+      : problem(testing::problem_of(
+            testing::gpt_graph({2, 64, 256, 8, 8, 1024, 400, false}),
+            testing::cluster_of(
+                fmt::format("kind big memory=16e9 bandwidth=900e9 fp32=15e12\nkind small memory={} "
+                            "bandwidth=900e9 fp32=15e12\nhost a big 1 nic=300e9 nic-latency=1e-6\n"
+                            "host b small 1 nic=300e9 nic-latency=1e-6\n",
+                            small)),
+            8)),
+        evaluator(*problem) {}
+
+  /// The strategy with these parts.
+  Strategy team(TeamParts parts) {
+    StageTeams teams(*problem);
+    FormedStage made = *teams.make({all_ops(*problem), {{0, 1}}, 1, std::move(parts), {}, true});
+    Strategy strategy;
+    strategy.stage_of.assign(problem->graph.ops.size(), 0);
+    made.spec.body = 0;
+    strategy.stages = {std::move(made.spec)};
+    strategy.bodies = {std::move(made.body)};
+    return strategy;
+  }
+
+  std::unique_ptr<const Problem> problem;
+  Evaluator evaluator;
+};
+
+TEST(TeamLayout, PartsFollowFromMemoryWhereAMemberLacksIt) {
+  constexpr std::int64_t kTiny = 1000;
+  UnlikeMemory tiny(kTiny);
+  Strategy halves = tiny.team({1, 1});
+  const std::int64_t even = tiny.evaluator.lacking(halves) + kTiny;
+  const TeamBody body = halves.bodies[0];
+  halves.bodies[0] = *OtherParts(tiny.problem->graph, body).with({3, 1});
+  const std::int64_t quarter = tiny.evaluator.lacking(halves) + kTiny;
+  ASSERT_LT(quarter, even);
+  UnlikeMemory some((even + quarter) / 2);
+  Strategy strategy = some.team({1, 1});
+  ASSERT_GT(some.evaluator.lacking(strategy), 0);
+  EXPECT_TRUE(fit_parts(*some.problem, some.evaluator, strategy, 0));
+  EXPECT_LE(some.evaluator.lacking(strategy), 0);
+  EXPECT_GT(strategy.bodies[0].parts[0], strategy.bodies[0].parts[1]);
+  const Status valid = verify_strategy(strategy, some.problem->graph, some.problem->cluster, 8);
+  EXPECT_TRUE(valid.ok()) << valid.message();
+  // A layout that leaves parts to the planner fits; one that says them has them.
+  const auto fits = [&](std::string_view layout) {
+    const auto made = strategies_of(*some.problem, layout);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.ok() && std::ranges::any_of(*made, [&](const Strategy& one) {
+             return one.micro_batches == 1 && some.evaluator.lacking(one) <= 0;
+           });
+  };
+  EXPECT_TRUE(fits("a/0+b/0"));
+  EXPECT_FALSE(fits("a/0+b/0,parts=1+1"));
+  UnlikeMemory none(quarter / 8);  // nothing helps
+  Strategy lacking = none.team({1, 1});
+  EXPECT_FALSE(fit_parts(*none.problem, none.evaluator, lacking, 0));
+  EXPECT_GT(none.evaluator.lacking(lacking), 0);
 }
 
 TEST(TeamLayout, ASharedParameterIsRefusedByName) {

@@ -79,7 +79,7 @@ TEST(StageTeams, MakeAStageThatVerifiesAndLowers) {
   EXPECT_EQ(plan->bodies.size(), 1u);
 }
 
-TEST(StageTeams, UnlikeMembersHavePartsByTheirSpeedTheFastestFirst) {
+TEST(StageTeams, UnlikeMembersHaveUnlikePartsTheFastestFirst) {
   const auto problem = gpt_problem();
   StageTeams teams(*problem);
   const std::optional<FormedStage> made = teams.make(order_of(*problem, {{2, 0}, {1, 3}}));
@@ -87,13 +87,12 @@ TEST(StageTeams, UnlikeMembersHavePartsByTheirSpeedTheFastestFirst) {
   EXPECT_THAT(made->spec.devices, ElementsAre(0, 1));
   EXPECT_THAT(made->spec.further, ElementsAre(ElementsAre(2), ElementsAre(3)));
   ASSERT_EQ(made->body.parts.size(), 2u);
-  double fast = 0, slow = 0;  // six samples are chosen for as four
-  for (OpId op = 0; op < static_cast<OpId>(problem->graph.ops.size()); ++op) {
-    fast += problem->costs.seconds(0, op, 4).sum();
-    slow += problem->costs.seconds(1, op, 4).sum();
-  }
-  EXPECT_NEAR(static_cast<double>(made->body.parts[0]) / static_cast<double>(made->body.parts[1]),
-              slow / fast, 0.05);
+  // The fast one has three times the arithmetic and the bandwidth. Members wait for one another at
+  // each exchange, and what both compute whole does not count.
+  const double ratio =
+      static_cast<double>(made->body.parts[0]) / static_cast<double>(made->body.parts[1]);
+  EXPECT_GT(ratio, 1.5);
+  EXPECT_LT(ratio, 6);
   TeamOrder even = order_of(*problem, {{0, 2}, {1, 3}});
   even.parts = {1, 1};
   EXPECT_LT(teams.seconds(even, *made), teams.seconds(even, *teams.make(even)));
