@@ -2,7 +2,8 @@
 // Teams: stages whose replicas are teams of 2, 4 or 8 devices of a host (of any, where no host has
 // two), on all devices and on those of each kind alone: the fewest stages of 1, 2, 4, ... whose
 // parameters may fit, and as many as there are teams, 16 at most. Devices that make no whole team
-// are left out.
+// are left out. Where a batch has fewer samples than the fewest stages have teams, those stages are
+// tried with the fastest teams, too, one a sample.
 //
 // A shape is first tried with one number of micro-batches. The one that is roughly fastest is tried
 // with the next numbers, too.
@@ -86,8 +87,30 @@ class TeamSeeds {
         while (fewest <= most && !may_fit(row, degree * fewest)) fewest *= 2;
         if (fewest <= most) add_layout(teams, fewest);
         if (fewest < most) add_layout(teams, most);
+        const auto samples = static_cast<std::size_t>(problem_.training.batch);
+        if (fewest <= most && samples * fewest < teams.size()) {
+          add_layout(fastest(teams, samples * fewest), fewest);
+        }
       }
     }
+  }
+
+  /// Returns the fastest teams, so many, in their order.
+  Teams fastest(const Teams& teams, std::size_t count) const {
+    std::vector<std::pair<double, std::size_t>> speeds;  // the lower number first among equals
+    for (std::size_t t = 0; t < teams.size(); ++t) {
+      double speed = 0;
+      for (const DeviceId id : teams[t]) {
+        speed += problem_.costs.speed(problem_.cluster.devices[at(id)].kind, 1);
+      }
+      speeds.emplace_back(-speed, t);
+    }
+    std::ranges::sort(speeds);
+    speeds.resize(count);
+    std::ranges::sort(speeds, {}, [](const auto& one) { return one.second; });
+    Teams chosen;
+    for (const auto& [speed, t] : speeds) chosen.push_back(teams[t]);
+    return chosen;
   }
 
   /// Returns whether parameters, gradients and the optimizer's state may fit on a team in each

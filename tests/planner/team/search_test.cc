@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,6 +79,26 @@ TEST(TeamSearch, NoSeedAndNoNeighbourHasTeamsThatDivideNothing) {
   plain.score = evaluator.evaluate(plain.strategy);
   plain.score.step_seconds *= 1000;
   EXPECT_FALSE(search_teams(*slow, evaluator, plain, {}, nullptr));
+}
+
+TEST(TeamSearch, MoreHostsDoNotKeepASampleFromTheBestTeam) {
+  const auto on = [](int hosts) {
+    std::string text = "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n";
+    for (int host = 0; host < hosts; ++host) {
+      text += "host h" + std::to_string(host) + " gpu 4 bandwidth=300e9 latency=1e-6 nic=1e8\n";
+    }
+    ProblemOptions options;
+    options.choose_teams = true;
+    return testing::problem_of(testing::gpt_graph(kModel), testing::cluster_of(text), 1, options);
+  };
+  const auto one = on(1), four = on(4);
+  const auto seeds = (*make_seeder("teams"))->seed(*four, Rng(0));
+  ASSERT_TRUE(seeds.ok()) << seeds.status().message();
+  EXPECT_TRUE(std::ranges::any_of(*seeds, [](const Strategy& seed) {
+    return seed.stages.size() == 1 && seed.stages[0].devices.size() == 1;
+  }));
+  EXPECT_LE(planned(*four).best.estimate.step_seconds,
+            planned(*one).best.estimate.step_seconds * (1 + 1e-9));
 }
 
 TEST(TeamSearch, TheSearchIsNoWorseThanWithoutTeamsAndEqualOnEveryRun) {
