@@ -54,7 +54,8 @@ class RoughModel {
   ///   before any comes back, and come back after the last was sent. Where backward passes are
   ///   parted, weight passes are on no micro-batch's way; a stage ends with them while gradients go
   ///   back through those before it.
-  /// * Where stages are interleaved, a device computes what its stages together do of a micro-batch.
+  /// * Where stages are interleaved, a device computes what its stages together do of a
+  /// micro-batch.
   ///   It waits for the first micro-batch and the last gradient, for each round of micro-batches
   ///   that fills or drains the pipeline, and then for messages as far as those in flight do not
   ///   hide them.
