@@ -59,6 +59,11 @@ inline void add_bodies(Strategy& strategy, const Graph& graph,
     const TeamSpeeds speeds = {std::vector<double>(members, 1e12),
                                std::vector<double>(members, 2e12), link, 1e-9};
     problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
+    // Bodies with all kinds of exchanges: what is copied within a device costs nothing.
+    problem.costs.exchange = [given = problem.costs.exchange](TeamTraffic traffic) {
+      traffic.copied.clear();
+      return given(traffic);
+    };
     Result<TeamChoice> choice = choose_team_body(problem);
     AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
     strategy.stages[s].body = static_cast<int>(strategy.bodies.size());
