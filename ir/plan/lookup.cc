@@ -31,9 +31,9 @@ std::vector<std::string> devices_of_ranks(const Plan& plan) {
 
 Status refuse_interleaved(const Plan& plan, std::string_view who) {
   if (!plan.interleaves()) return {};
-  return invalid_input(
-      fmt::format("the schedule is {}, which {} does not know yet\n  hint: schedule 1f1b",
-                  name_of(plan.schedule), who));
+  return invalid_input(fmt::format(
+      "the schedule is {}, which {} does not know yet\n  hint: plan with --without interleaved",
+      name_of(plan.schedule), who));
 }
 
 std::vector<int> rounds_of_micro_batches(int micro_batches, int least) {

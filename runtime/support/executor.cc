@@ -106,7 +106,7 @@ Result<Buffer> Executor::gather(int bucket) {
 Status Executor::exchange_with(const TeamExchanges& /*over*/) {
   return {StatusCode::kUnavailable,
           "the plan has teams, and the executor does not divide operators among ranks\n"
-          "  hint: a plan whose replicas are single devices"};
+          "  hint: plan with --without teams"};
 }
 
 Result<double> Executor::squares(int /*bucket*/) { return scale(1); }

@@ -313,7 +313,7 @@ Status refuse_teams(const Plan& plan, std::string_view who) {
     if (!stage.has_teams()) continue;
     return invalid_input(fmt::format(
         "plan: error: stage {} is computed by teams (body t{}), which {} does not know yet\n"
-        "  hint: a plan whose replicas are single devices",
+        "  hint: plan with --without teams",
         stage.name, stage.body, who));
   }
   return {};

@@ -278,7 +278,7 @@ TEST(PlanTeams, EachExchangeComesOnceInItsOrder) {
 TEST(PlanTeams, AreRefusedByNameWhereNobodyKnowsThem) {
   EXPECT_EQ(refuse_teams(plan_with_teams(), "agpcs-run").message(),
             "plan: error: stage s0 is computed by teams (body t0), which agpcs-run does not know "
-            "yet\n  hint: a plan whose replicas are single devices");
+            "yet\n  hint: plan with --without teams");
   EXPECT_TRUE(refuse_teams(*parse_plan(testing::kPlanText, "m.plan"), "agpcs-run").ok());
 }
 

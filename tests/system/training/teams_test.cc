@@ -268,7 +268,7 @@ TEST_F(RunTeams, RefuseByNameWhatTheyDoNotDo) {
       fmt::format("{} {} {} --transport loopback --steps 1 ", testing::kAgpcsRun, file, model_);
   EXPECT_THAT(said_by(command + "--replan samples/clusters/local-2.yaml", 1, folder_),
               HasSubstr("plan: error: stage s0 is computed by teams (body t0), which re-planning "
-                        "does not know yet\n  hint: a plan whose replicas are single devices"));
+                        "does not know yet\n  hint: plan with --without teams"));
   const std::string script =
       "import numpy; numpy.save('" + tokens + "', numpy.zeros((2, 6), 'int64'))";
   if (std::system(("/usr/bin/python3 -c \"" + script + "\" 2>/dev/null").c_str()) != 0) return;

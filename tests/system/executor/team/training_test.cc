@@ -275,7 +275,7 @@ TEST(TeamTraining, RefusesWhatItCannotDo) {
   check(alone->prepare(plan, 0));
   EXPECT_EQ(alone->exchange_with({}).message(),
             "the plan has teams, and the executor does not divide operators among ranks\n"
-            "  hint: a plan whose replicas are single devices");
+            "  hint: plan with --without teams");
   TorchOptions evaluating;
   evaluating.evaluation = make_synthetic_data(one.graph, 1);
   EXPECT_EQ(make_torch_executor(one.graph, std::move(evaluating))
