@@ -116,8 +116,8 @@ class InterleavedClimber {
     if (!made.ok() || !*made) return false;
     --left_;
     Strategy strategy = **std::move(made);
-    score = first ? evaluator_.evaluate(strategy)
-                  : evaluator_.evaluate_up_to(strategy, score_.step_seconds);
+    const double most = first || !score_.fits() ? kNoLimit : score_.step_seconds;
+    score = evaluator_.evaluate_up_to(strategy, most);
     if (!score.whole || !score.fits()) return false;
     keep_more(problem_, evaluator_, strategy, score);
     if (is_clearly_better(score, least_)) {

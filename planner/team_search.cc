@@ -160,10 +160,11 @@ class TeamClimber {
 
   /// Gives members smaller parts where memory lacks.
   void help(Strategy& strategy) {
+    std::vector<int> stages;
     for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
-      if (evaluator_.lacking(strategy) <= 0) return;
-      if (strategy.stages[at(s)].has_teams()) fit_parts(problem_, evaluator_, strategy, s);
+      if (strategy.stages[at(s)].has_teams()) stages.push_back(s);
     }
+    fit_parts(problem_, evaluator_, strategy, stages);
   }
 
   /// Returns the strategy; nothing if it has none, teams where no plan has them, or teams that

@@ -433,7 +433,11 @@ bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& str
   return all;
 }
 
-bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy, int stage) {
+namespace {
+
+/// Gives the members of one stage's teams the parts with which the device that lacks most lacks
+/// least.
+void fit_parts_of(const Problem& problem, Evaluator& evaluator, Strategy& strategy, int stage) {
   const StageSpec& spec = strategy.stages[at(stage)];
   TeamBody& body = strategy.bodies[at(spec.body)];
   std::map<std::vector<std::int64_t>, int> known;
@@ -445,7 +449,7 @@ bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
     }
     classes.push_back(known.try_emplace(memory, static_cast<int>(known.size())).first->second);
   }
-  if (known.size() == 1) return evaluator.lacking(strategy) <= 0;
+  if (known.size() == 1) return;
   const TeamBody whole = body;
   const OtherParts other(problem.graph, whole);
   const auto lacking = [&](const TeamParts& parts) {
@@ -455,9 +459,22 @@ bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
     return static_cast<double>(std::max<std::int64_t>(0, evaluator.lacking(strategy)));
   };
   const TeamParts parts = climb_parts(whole.parts, classes, lacking);
-  const bool fits = lacking(parts) == 0;
+  lacking(parts);  // leaves the body with these parts
   if (parts == whole.parts) body = whole;
-  return fits;
+}
+
+}  // namespace
+
+bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+               const std::vector<int>& stages) {
+  std::int64_t lack = evaluator.lacking(strategy);
+  // A stage helps as far as another one lacks more, so its turn comes again.
+  for (std::int64_t before = lack + 1; lack > 0 && lack < before;) {
+    before = lack;
+    for (const int stage : stages) fit_parts_of(problem, evaluator, strategy, stage);
+    lack = evaluator.lacking(strategy);
+  }
+  return lack <= 0;
 }
 
 }  // namespace agpcs

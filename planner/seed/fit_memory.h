@@ -24,11 +24,12 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
                 StateLevel most_divided = StateLevel::kGradients,
                 SampleMoves move = SampleMoves::kYes);
 
-/// Gives the members of a stage's teams other parts of the same splits, smaller ones where memory
-/// lacks, until the strategy fits or nothing helps; members whose devices have equal memory have
-/// equal parts. Returns whether it fits then. Needs: the stage has teams, and no buckets;
-/// `evaluator` is the problem's. Cost: at most 40 times that of memory.
-bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy, int stage);
+/// Gives the members of these stages' teams other parts of the same splits, smaller ones where
+/// memory lacks, until the strategy fits or nothing helps; members whose devices have equal memory
+/// have equal parts. Returns whether it fits then. Needs: the stages have teams, and no buckets;
+/// `evaluator` is the problem's. Cost: at most 40 times that of memory for each stage that helps.
+bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+               const std::vector<int>& stages);
 
 /// Lets each stage that lacks memory recompute, and gives its devices the samples, with which it
 /// would fit if its devices had the least percentage of their memory more. Same needs. Cost: some

@@ -6,8 +6,8 @@
 // common part.
 #include "ir/base/check.h"
 #include "ir/base/median.h"
-#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/drift_points.h"
 #include "runtime/replay/resolved_program.h"
@@ -15,7 +15,6 @@
 #include <agpcs/drift.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,8 +115,8 @@ std::string describe(const Plan& plan, const DriftChange& change) {
     more = change.factor > 1 ? "slower" : "faster";
   } else {
     what = change.quantity == Quantity::kAllReduce
-               ? fmt::format("all-reduces of s{} take",
-                             fmt::join(stages_of_rank(plan, change.rank), ",s"))
+               ? fmt::format("all-reduces of {} take",
+                             names_of_stages(plan, plan.stage_of_rank(change.rank)))
                : fmt::format("sends of {} take", device_of_rank(plan, change.rank));
     more = change.factor > 1 ? "longer" : "shorter";
   }

@@ -3,13 +3,13 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tools/common/chrome_trace.h"
 #include "tools/common/json.h"
 
 #include <agpcs/digest.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -45,9 +45,11 @@ std::vector<Comparison> compare(const Plan& plan, const MeasuredStep& step) {
   }
   for (const Program& program : plan.programs) {
     const std::vector<int> stages = plan.stages_of_program(plan.program_of(program.stage));
-    const std::string name = fmt::format("s{}", fmt::join(stages, ",s"));
+    const std::string name = names_of_stages(plan, program.stage);
     double seconds = 0;
-    for (const int stage : stages) seconds += expected(plan, fmt::format("all-reduce s{}", stage));
+    for (const int stage : stages) {
+      seconds += expected(plan, "all-reduce " + plan.stages[static_cast<std::size_t>(stage)].name);
+    }
     // The rank that came last did not wait for others.
     double least = 0;
     const std::vector<int> ranks = plan.stages[static_cast<std::size_t>(program.stage)].all_ranks();

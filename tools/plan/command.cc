@@ -258,7 +258,7 @@ Status explain(const Arguments& a, Console console) {
 }
 
 Status drift(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan_for("drift", a.plan));
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
   AGPCS_TRY(const std::string text, read_input(a.other, {"trace"}));
   AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
   console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));

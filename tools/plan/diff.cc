@@ -57,7 +57,7 @@ std::vector<Section> sections_of(const Plan& plan) {
     const std::string name = "program " + names_of_stages(plan, program.stage);
     const auto own = std::find_if(sections.begin(), sections.end(),
                                   [&](const Section& section) { return section.name == name; });
-    own->head += fmt::format(" in-flight={}", most_in_flight(program));
+    own->head += fmt::format(" in-flight={}", most_in_flight_of_a_stage(plan, program));
   }
   return sections;
 }

@@ -161,7 +161,7 @@ Json program_json(const Plan& plan, const Program& program) {
             {"after", json_array(instruction.after, id_name)}};
   };
   return {{"stage", stage_name(plan, program.stage)},
-          {"in_flight", most_in_flight(program)},
+          {"in_flight", most_in_flight_of_a_stage(plan, program)},
           {"instructions", json_array(program.instructions, instruction_json)}};
 }
 

@@ -21,9 +21,8 @@ enum class OfSamples : std::uint8_t {
   kAll,      ///< one value of all samples together
 };
 
-/// Returns the first axis along which the operator computes while it keeps it, and behind which it
 struct Along {
-  int axis = 0;
+  int axis = 0;             ///< the first along which an operator computes
   bool and_behind = false;  ///< along the axes behind it, too
 };
 

@@ -18,15 +18,14 @@ struct MixedSamples {
 /// Finds the operators at which samples meet, in the graph's order. Replicas and micro-batches
 /// compute such an operator for their own samples, so that the plan trains another model than a
 /// whole batch on one device does. Found are
-/// * operators that compute along an axis that grows with the samples, and keep it (Softmax,
-/// CumSum,
-///   normalizations),
+/// * operators that compute along an axis of samples, and keep it (Softmax, CumSum,
+/// normalizations),
 /// * those that pair samples with one another: a product [n,64] x [64,n],
-/// * those that bring what they have of all samples, as a mean over the batch, back to each of
-/// them. Sums and means that lead to the loss alone are not found: they are how batches train.
-/// Neither is BatchNormalization in training, whose statistics are known to be those of a
-/// micro-batch, nor a permutation of samples. Needs: a graph without an attached loss, or the same
-/// graph with it.  Cost: O(operators).
+/// * those that bring what is of all samples, as a mean over the batch, back to each of them.
+///
+/// Not found are sums and means that lead to the loss alone, which are how batches train; nor
+/// BatchNormalization in training, whose statistics are known to be those of a micro-batch; nor a
+/// permutation of samples. Cost: O(operators).
 std::vector<MixedSamples> mixed_samples(const Graph& graph);
 
 }  // namespace agpcs

@@ -118,8 +118,8 @@ TeamExchange backward_exchange(const BodyTensor& tensor, int form) {
                           is_same_part(from, made));
 }
 
-std::string print_lying(const BodyForm& form) {
-  switch (form.lying) {
+std::string_view name_of(Lying lying) {
+  switch (lying) {
     case Lying::kCopy:
       return "copy";
     case Lying::kCopySummed:
@@ -127,8 +127,13 @@ std::string print_lying(const BodyForm& form) {
     case Lying::kSum:
       return "sum";
     case Lying::kPart:
-      break;
+      return "part";
   }
+  return "";
+}
+
+std::string print_lying(const BodyForm& form) {
+  if (form.lying != Lying::kPart) return std::string(name_of(form.lying));
   std::string text = fmt::format("{}{}:d{}", kPart, form.axis, form.division);
   if (!form.bands.empty()) text += ":" + print_numbers(form.bands, '+');
   return text;

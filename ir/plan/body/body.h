@@ -34,6 +34,7 @@ TeamExchange forward_exchange(const BodyTensor& tensor, int form);
 /// Returns what makes the gradient of that one of the form's own.
 TeamExchange backward_exchange(const BodyTensor& tensor, int form);
 
+std::string_view name_of(Lying lying);  ///< "copy", "copy/sum", "sum", "part"
 /// Print and parse "copy", "copy/sum", "sum", "part:1:d0", "part:2:d1:512+64+64".
 std::string print_lying(const BodyForm& form);
 std::optional<BodyForm> parse_lying(std::string_view text);

@@ -43,4 +43,12 @@ std::int64_t most_in_flight(const Plan& plan, int stage) {
   return most_in_flight(own);
 }
 
+std::int64_t most_in_flight_of_a_stage(const Plan& plan, const Program& program) {
+  std::int64_t most = 0;
+  for (const int stage : plan.stages_of_program(plan.program_of(program.stage))) {
+    most = std::max(most, most_in_flight(plan, stage));
+  }
+  return most;
+}
+
 }  // namespace agpcs

@@ -19,5 +19,7 @@ std::string names_of_stages(const Plan& plan, int stage);
 InstructionId gradients_pass(const Plan& plan, int stage, int bucket, int micro_batch);
 /// Returns how many micro-batches are between their passes at most in stage `stage`.
 std::int64_t most_in_flight(const Plan& plan, int stage);
+/// Returns the same of that stage of a program which has most.
+std::int64_t most_in_flight_of_a_stage(const Plan& plan, const Program& program);
 
 }  // namespace agpcs

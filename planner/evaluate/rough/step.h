@@ -54,8 +54,7 @@ class RoughModel {
   ///   before any comes back, and come back after the last was sent. Where backward passes are
   ///   parted, weight passes are on no micro-batch's way; a stage ends with them while gradients go
   ///   back through those before it.
-  /// * Where stages are interleaved, a device computes what its stages together do of a
-  /// micro-batch.
+  /// * Where stages are interleaved, a device computes for a micro-batch what all its stages do.
   ///   It waits for the first micro-batch and the last gradient, for each round of micro-batches
   ///   that fills or drains the pipeline, and then for messages as far as those in flight do not
   ///   hide them.

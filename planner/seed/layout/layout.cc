@@ -318,13 +318,12 @@ class LayoutMaker {
       AGPCS_TRY(std::optional<Strategy> sparing, with(strategy.micro_batches, true));
       if (sparing) strategy = *std::move(sparing);
       if (tools_.evaluator.lacking(strategy) <= 0) return strategy;
+      std::vector<int> free;
       for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
-        const bool free = !layout_.stages[s].teams.empty() && layout_.stages[s].parts.empty();
-        if (!free) continue;
-        if (fit_parts(tools_.problem, tools_.evaluator, strategy, static_cast<int>(s))) {
-          return strategy;
-        }
+        const Layout::Stage& stage = layout_.stages[s];
+        if (!stage.teams.empty() && stage.parts.empty()) free.push_back(static_cast<int>(s));
       }
+      if (fit_parts(tools_.problem, tools_.evaluator, strategy, free)) return strategy;
     }
     return helped_stages(tools_.problem, tools_.evaluator, strategy);
   }

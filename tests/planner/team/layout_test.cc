@@ -78,16 +78,16 @@ TEST(TeamLayout, EveryCandidateHasTheTeamsAskedFor) {
   }
 }
 
-/// Two devices, alike but for their memory, in a team that computes all of a GPT.
+/// Pairs of devices, alike but for their memory, for teams that compute a GPT.
 struct UnlikeMemory {
-  explicit UnlikeMemory(std::int64_t small)
+  explicit UnlikeMemory(std::int64_t small, int pairs = 1)
       : problem(testing::problem_of(
             testing::gpt_graph({2, 64, 256, 8, 8, 1024, 400, false}),
-            testing::cluster_of(
-                fmt::format("kind big memory=16e9 bandwidth=900e9 fp32=15e12\nkind small memory={} "
-                            "bandwidth=900e9 fp32=15e12\nhost a big 1 nic=300e9 nic-latency=1e-6\n"
-                            "host b small 1 nic=300e9 nic-latency=1e-6\n",
-                            small)),
+            testing::cluster_of(fmt::format("kind big memory=16e9 bandwidth=900e9 fp32=15e12\n"
+                                            "kind small memory={0} bandwidth=900e9 fp32=15e12\n"
+                                            "host a big {1} nic=300e9 nic-latency=1e-6\n"
+                                            "host b small {1} nic=300e9 nic-latency=1e-6\n",
+                                            small, pairs)),
             8)),
         evaluator(*problem) {}
 
@@ -101,6 +101,17 @@ struct UnlikeMemory {
     strategy.stages = {std::move(made.spec)};
     strategy.bodies = {std::move(made.body)};
     return strategy;
+  }
+
+  /// What the device that lacks most lacks of the layout's strategy of one micro-batch.
+  std::int64_t lack_of(std::string_view layout) {
+    const auto made = strategies_of(*problem, layout);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    for (const Strategy& one : *made) {
+      if (one.micro_batches == 1) return evaluator.lacking(one);
+    }
+    ADD_FAILURE() << layout << " has no strategy of one micro-batch";
+    return 0;
   }
 
   std::unique_ptr<const Problem> problem;
@@ -119,25 +130,30 @@ TEST(TeamLayout, PartsFollowFromMemoryWhereAMemberLacksIt) {
   UnlikeMemory some((even + quarter) / 2);
   Strategy strategy = some.team({1, 1});
   ASSERT_GT(some.evaluator.lacking(strategy), 0);
-  EXPECT_TRUE(fit_parts(*some.problem, some.evaluator, strategy, 0));
+  EXPECT_TRUE(fit_parts(*some.problem, some.evaluator, strategy, {0}));
   EXPECT_LE(some.evaluator.lacking(strategy), 0);
   EXPECT_GT(strategy.bodies[0].parts[0], strategy.bodies[0].parts[1]);
   const Status valid = verify_strategy(strategy, some.problem->graph, some.problem->cluster, 8);
   EXPECT_TRUE(valid.ok()) << valid.message();
   // A layout that leaves parts to the planner fits; one that says them has them.
-  const auto fits = [&](std::string_view layout) {
-    const auto made = strategies_of(*some.problem, layout);
-    EXPECT_TRUE(made.ok()) << made.status().message();
-    return made.ok() && std::ranges::any_of(*made, [&](const Strategy& one) {
-             return one.micro_batches == 1 && some.evaluator.lacking(one) <= 0;
-           });
-  };
-  EXPECT_TRUE(fits("a/0+b/0"));
-  EXPECT_FALSE(fits("a/0+b/0,parts=1+1"));
+  EXPECT_LE(some.lack_of("a/0+b/0"), 0);
+  EXPECT_GT(some.lack_of("a/0+b/0,parts=1+1"), 0);
   UnlikeMemory none(quarter / 8);  // nothing helps
   Strategy lacking = none.team({1, 1});
-  EXPECT_FALSE(fit_parts(*none.problem, none.evaluator, lacking, 0));
+  EXPECT_FALSE(fit_parts(*none.problem, none.evaluator, lacking, {0}));
   EXPECT_GT(none.evaluator.lacking(lacking), 0);
+}
+
+TEST(TeamLayout, PartsOfSeveralStagesFollowFromMemory) {
+  constexpr std::int64_t kTiny = 1000;
+  UnlikeMemory tiny(kTiny, 2);
+  const std::int64_t even = tiny.lack_of("a/0+b/0,parts=1+1|a/1+b/1,parts=1+1") + kTiny;
+  const std::int64_t quarter = tiny.lack_of("a/0+b/0,parts=3+1|a/1+b/1,parts=3+1") + kTiny;
+  ASSERT_LT(quarter, even);
+  UnlikeMemory some((even + quarter) / 2, 2);
+  ASSERT_GT(some.lack_of("a/0+b/0,parts=1+1|a/1+b/1,parts=3+1"), 0);
+  ASSERT_GT(some.lack_of("a/0+b/0,parts=3+1|a/1+b/1,parts=1+1"), 0);
+  EXPECT_LE(some.lack_of("a/0+b/0|a/1+b/1"), 0);
 }
 
 TEST(TeamLayout, ASharedParameterIsRefusedByName) {

@@ -34,26 +34,12 @@ std::string_view word_of(TensorKind kind) {
 
 Json range_json(const UnitRange& range) { return {range.begin, range.end}; }
 
-std::string_view word_of(Lying lying) {
-  switch (lying) {
-    case Lying::kCopy:
-      return "copy";
-    case Lying::kCopySummed:
-      return "copy/sum";
-    case Lying::kSum:
-      return "sum";
-    case Lying::kPart:
-      return "part";
-  }
-  return "";
-}
-
 Json form_json(const Graph& graph, const TeamBody& body, const TeamForm& form) {
   const Tensor& tensor = graph.tensor(form.tensor);
   Json json = {{"tensor", tensor.name},
                {"kind", word_of(tensor.kind)},
                {"gradient", has_gradient(tensor)},
-               {"lies", word_of(lying_of(form.placement))}};
+               {"lies", name_of(lying_of(form.placement))}};
   if (form.placement.kind == Placement::Kind::kPart) {
     json["axis"] = form.placement.axis;
     json["ranges"] = Json::array();

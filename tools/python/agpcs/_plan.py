@@ -231,7 +231,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
-    passes; "zero-bubble", so that none parts them; "segments", so that stages recompute all or nothing.
+    passes, or shares its devices with others; "zero-bubble", so that none parts them; "interleaved", so that a device has one
+    stage; "segments", so that stages recompute all or nothing.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.

@@ -72,10 +72,10 @@ class TeamLink:
         how = exchange_between(source, target)
         if how == "nothing":
             return x
-        if self.only_shapes:
-            return x.new_empty(target.dims(self.member, source.whole(x.shape)))
         if how == "take-part":
             return part_of(x, target, self.member)
+        if self.only_shapes:
+            return x.new_empty(target.dims(self.member, source.whole(x.shape)))
         if how == "keep-one":
             return x if self.member == 0 else torch.zeros_like(x)
         if how == "fill-with-zeros":
