@@ -36,7 +36,7 @@ Result<std::string> torch_schedule_csv(const Plan& plan) {
 }
 
 std::string schedule_lines(const Plan& plan) {
-  std::vector<std::string> lines(plan.stages.size());
+  std::vector<std::string> lines(static_cast<std::size_t>(plan.rank_count()));
   for (const Program& program : plan.programs) {
     std::string& line = lines[static_cast<std::size_t>(
         plan.stages[static_cast<std::size_t>(program.stage)].ranks.front())];
@@ -44,8 +44,8 @@ std::string schedule_lines(const Plan& plan) {
       const InstructionId& id = instruction.id;
       const char action = action_of(id.opcode);
       if (action == '\0') continue;
-      line +=
-          fmt::format("{}{}{}{}", line.empty() ? "" : ",", program.stage, action, id.micro_batch);
+      line += fmt::format("{}{}{}{}", line.empty() ? "" : ",",
+                          Plan::stage_of_pass(id, program.stage), action, id.micro_batch);
     }
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));

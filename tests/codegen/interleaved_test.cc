@@ -2,6 +2,7 @@
 // Interleaved schedules: ranks that have several stages, from strategies to plans and their memory.
 #include "ir/strategy/interleaved.h"
 
+#include "codegen/export_torch_schedule.h"
 #include "codegen/timetable.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
@@ -98,6 +99,15 @@ TEST(Interleaved, APlanSaysWhichStageAPassIsOf) {
             "  backward s0 mb=3 after=recv_gradient:c0:3\n"
             "  update\n"
             "  report after=backward:s0:3\n");
+}
+
+/// As PyTorch's own ScheduleInterleaved1F1B has it, but for the places where a rank waits.
+TEST(Interleaved, PyTorchHasALineForEachRankWithThePassesOfItsStages) {
+  const Result<std::string> csv = torch_schedule_csv(plan(2, 2, 4));
+  ASSERT_TRUE(csv.ok()) << csv.status().message();
+  EXPECT_EQ(*csv,
+            "0F0,0F1,2F0,2F1,0F2,2B0,0F3,2B1,2F2,0B0,2F3,0B1,2B2,2B3,0B2,0B3\n"
+            "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,1F3,1B1,3F2,3B2,3F3,3B3,1B2,1B3\n");
 }
 
 TEST(Interleaved, WhatIsRepeatedIsARoundOfMicroBatches) {

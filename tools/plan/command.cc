@@ -236,7 +236,7 @@ Status upgrade(const Arguments& a, Console console) {
 }
 
 Status export_plan(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan_for("export", a.plan));
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
   AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "agpcs-plan export"));
   return export_plan(a.exports, plan, console);
 }

@@ -29,6 +29,7 @@ namespace {
 struct Format {
   std::string_view name;
   Status (*write)(const ExportOptions& options, const Plan& plan, Console console);
+  bool interleaves = false;  ///< it has words for ranks with several stages
 };
 
 /// Returns the flow called `name`, or the only one. `otherwise` is the hint where a plan has none.
@@ -239,7 +240,7 @@ constexpr Format kFormats[] = {
     {"msccl", export_flow},
     {"mscclpp", export_mscclpp},
     {"nccl-tuner", export_nccl_tuner},
-    {"torch-schedule", export_torch_schedule},
+    {"torch-schedule", export_torch_schedule, true},
     {"torchtitan", export_torchtitan},
     {"megatron-layout", export_megatron_layout},
 };
@@ -254,7 +255,10 @@ std::vector<std::string> export_formats() {
 
 Status export_plan(const ExportOptions& options, const Plan& plan, Console console) {
   for (const Format& format : kFormats) {
-    if (format.name == options.format) return format.write(options, plan, console);
+    if (format.name != options.format) continue;
+    const std::string who = fmt::format("agpcs-plan export --format {}", format.name);
+    if (!format.interleaves) AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, who));
+    return format.write(options, plan, console);
   }
   return {StatusCode::kUsage, fmt::format("unknown format '{}'", options.format)};
 }

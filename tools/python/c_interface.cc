@@ -3,7 +3,6 @@
 
 #include "frontend/cluster/profile_file.h"
 #include "ir/base/read_file.h"
-#include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/support/processor_time.h"
 #include "tools/common/json.h"
@@ -148,7 +147,6 @@ AGPCS_C AgpcsReply* agpcs_compile(AgpcsText options, AgpcsText model,
 AGPCS_C AgpcsReply* agpcs_plan_json(AgpcsText plan, AgpcsText file) {
   return reply_of([&]() -> Result<AgpcsReply> {
     AGPCS_TRY(const Plan parsed, parse_plan(copy(plan), copy(file)));
-    AGPCS_RETURN_IF_ERROR(refuse_interleaved(parsed, "agpcs.torch"));
     return AgpcsReply{0, {plan_json(parsed)}};
   });
 }
@@ -189,7 +187,6 @@ AGPCS_C AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift) {
   *drift = nullptr;
   return reply_of([&]() -> Result<AgpcsReply> {
     AGPCS_TRY(Plan parsed, parse_plan(copy(plan), "plan"));
-    AGPCS_RETURN_IF_ERROR(refuse_interleaved(parsed, "agpcs.torch"));
     *drift = new AgpcsDrift(std::move(parsed));
     return AgpcsReply{};
   });

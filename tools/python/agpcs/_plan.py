@@ -113,7 +113,7 @@ class Plan:
         self.wire_type: str | None = data["training"].get("wire_type")
         self.stages: tuple[Stage, ...] = tuple(map(_stage, data["stages"]))
         self.groups: tuple[Group, ...] = _groups(data, self.stages)  #: in the order in which a stage reduces them
-        self.ranks = sum(len(stage.all_ranks) for stage in self.stages)
+        self.ranks = len({rank for stage in self.stages for rank in stage.all_ranks})
         samples = {rank: n for stage in self.stages for rank, n in zip(stage.ranks, stage.samples)}
         devices = {rank: name for stage in self.stages for rank, name in zip(stage.ranks, stage.devices)}
         first = {}  # by rank: the first member of its team
@@ -231,8 +231,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
-    passes, or shares its devices with others; "zero-bubble", so that none parts them; "interleaved", so that a device has one
-    stage; "segments", so that stages recompute all or nothing.
+    passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
+    stages; "segments", so that stages recompute all or nothing.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.

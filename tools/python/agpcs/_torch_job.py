@@ -140,15 +140,15 @@ class Job:
                              ("fill with values (a module on the device 'meta')", self._filling.needed)):
             if wanted:
                 refuse_for_teams(data, what)
-        number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.all_ranks)
-        team = self._exported.team(data, number, dist.get_rank())
-        parts, cuts = parted(data, model, graph, number, team)
-        self._filling.fill(graph, parts, number, plan)
+        numbers = Shares(data).numbers_of(dist.get_rank())
+        team = self._exported.team(data, numbers[0], dist.get_rank())
+        parts, cuts = parted(data, model, graph, numbers, team)
+        self._filling.fill(graph, parts, numbers, plan)
         return data, parts, cuts, team
 
     def _made_optimizer(self, role, own, data, values):
-        """What `optimizer_fn` makes for the Stage `own`, with what the rank owns by `role`, if there is memory for its state. `values`
-        are those of its slices, by name, of parameters which ranks divide."""
+        """What `optimizer_fn` makes for the Stages `own`, with what the rank owns by `role`, if there is memory for its state.
+        `values` are those of its slices, by name, of parameters which ranks divide."""
         trained = role.trained(self._model)
         role.own(trained, values)
         optimizer = self._optimizer_fn(trained) if trained else None
@@ -157,7 +157,7 @@ class Job:
         if role.team is not None:
             role.team.check_optimizer(optimizer)
         check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer,
-                   own.module, trained, role.buckets(self._model))
+                   [stage.module for stage in own], trained, role.buckets(self._model))
         return optimizer
 
     def _watch_by(self, tell, cluster, data):
@@ -174,21 +174,22 @@ class Job:
         self._trace = tracing.Recorder(self._device) if asked["trace"] else None
         graph = self._exported.graph
         role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed, team)
-        own = parts[role.number]
+        own = [parts[number] for number in role.numbers]
         if role.everyone is not None:
             without = {id(self._model.get_parameter(name)) for name in (role.divided if self._filling.needed else ())}
-            for tensor in (*own.module.parameters(), *own.module.buffers()):
+            tensors = {id(tensor): tensor for stage in own for tensor in (*stage.module.parameters(), *stage.module.buffers())}
+            for tensor in tensors.values():
                 if id(tensor) in without:
                     continue  # each rank has made what is its own
-                dist.broadcast(tensor.detach(), role.shares.ranks[role.number][0], group=role.everyone)
+                dist.broadcast(tensor.detach(), role.ranks[0], group=role.everyone)
         for group in role.shared:
-            for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
+            for name in group.parameters if role.has(group) else ():
                 first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
         role.agree(self._model, self._device)
         self._filling.keep_given(role)
         if team is not None:
-            team.cut(self._model, (*own.parameters, *own.buffers))
+            team.cut(self._model, [name for stage in own for name in (*stage.parameters, *stage.buffers)])
         self._unused = self._filling.owners_of_unused(role)
         self._state = ModuleState(self._model, self._device)
         self._state.own_by({**self._unused, **role.owners}, role)
@@ -202,17 +203,17 @@ class Job:
         self._take(data, role, own, optimizer)
 
     def _take(self, data, role, own, optimizer):
-        """Trains by a role from now on, of which `own` is this rank's Stage."""
+        """Trains by a role from now on, of which `own` are this rank's Stages."""
         self.plan, self._data, self._role = role.plan, data, role
-        self.stage: str = role.stage  #: of this rank
+        self.stage: str = ",".join(role.stages)  #: of this rank, "s1"; "s1,s3" if it has several
         self.optimizer: torch.optim.Optimizer | None = optimizer
         self._checkpoints = Checkpoints(self._model, self._state, optimizer, role, self.scaler, self._masks)
-        self._wanted = own.inputs
+        self._wanted = sorted({number for stage in own for number in stage.inputs})
         self._update.take(optimizer, role.counted())
         self._mean_loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device)
-        loss = self._mean_loss.part if role.number == self._exported.graph.loss_stage else None
+        losses = {self._exported.graph.loss_stage: self._mean_loss.part}
         buckets = role.buckets(self._model)
-        self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._masks, self._compile, self._watch,
+        self._player = Player(role, buckets, losses, self._update, self._autocast, self._masks, self._compile, self._watch,
                               self._trace)
         if self._replanning is not None:
             self._replanning.may_divide = all(gathered(treats_elements(optimizer)))
@@ -237,7 +238,7 @@ class Job:
         inputs, targets = inputs_and_targets(batch)
         flat = self._checked(inputs)
         self._mean_loss.begin(targets)
-        taken = [(flat[i].to(self._device), self._inputs[i].batched) for i in self._wanted]
+        taken = {i: (flat[i].to(self._device), self._inputs[i].batched) for i in self._wanted}
         begin = time.perf_counter()
         with self._keeper.naming():
             loss = self._player.step(taken)
@@ -321,12 +322,13 @@ class Job:
         def prepared():
             nonlocal take_back
             values, take_back = install(self._state, self._model, before, after, found)
-            whole, _ = parted(data, self._model, self._exported.graph, after.number)
-            optimizer = self._made_optimizer(after, whole[after.number], data, values)
+            after.parts, _ = parted(data, self._model, self._exported.graph, after.numbers)
+            own = [after.parts[number] for number in after.numbers]
+            optimizer = self._made_optimizer(after, own, data, values)
             check_schedule(self.optimizer, optimizer)
             checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler, self._masks)
             fill(checkpoints, after.owned, found, told)
-            return whole[after.number], optimizer
+            return own, optimizer
 
         try:
             found, told = moved(self._model, before, after, self._checkpoints, self._device)
@@ -339,7 +341,7 @@ class Job:
         self._player.close()
         before.close()
         with torch.no_grad():
-            for name in own.changed.values():
+            for name in (name for stage in own for name in stage.changed.values()):
                 self._model.get_buffer(name).copy_(found[name, None])
         self._state.own_by({**self._unused, **after.owners}, after)
         self._state.release(after.released() & set(before.parameters))
@@ -443,12 +445,13 @@ def check_plan(plan, known):
     names = [stage["name"] for stage in data["stages"]]
     for number, stage in enumerate(data["stages"]):
         for rank in members_of(stage)[0] if "body" in stage else ():
-            split(known.graph, names, number, known.team(data, number, rank))
+            split(known.graph, names, (number,), known.team(data, number, rank))
     return data
 
 
-def parted(data, model, graph, own=None, team=None):
-    """The Stages of a placed graph, of which `own` gets its module, as a member of `team` has it, and the Cuts between them."""
+def parted(data, model, graph, own=(), team=None):
+    """The Stages of a placed graph, of which those of the numbers `own` get their modules, as a member of `team` has them, and the Cuts
+    between them."""
     parts = split(graph, [stage["name"] for stage in data["stages"]], own, team)
     _check_buckets(data, model, parts)
     return parts, _cuts(data, parts)
@@ -480,6 +483,8 @@ def _refuse(data):
     training = data["training"]
     if training["loss"]["kind"] in ("model", "output"):
         raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
+    if training["schedule"] == "interleaved":
+        refuse_for_teams(data, "run with interleaved stages")
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")

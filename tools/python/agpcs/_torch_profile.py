@@ -121,7 +121,7 @@ class _Asked:
         names = {node.name for node in graph.nodes}
         self.nodes = [next((found for found in (origin_of(origins, output) for output in one["outputs"]) if found in names), LOSS)
                       for one in operators]  #: by operator
-        self.passes = Passes(graph, split(graph, ["s0"], 0)[0], set(self.nodes) - {LOSS}, loss_fn,
+        self.passes = Passes(graph, split(graph, ["s0"], (0,))[0], set(self.nodes) - {LOSS}, loss_fn,
                              program.call_spec.out_spec, self.what["ignore_index"], _pytree.tree_leaves(inputs), targets,
                              batch_size(inputs), context, device)
         self.trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]

@@ -31,8 +31,8 @@ class Counts(TorchDispatchMode):
 def passes(rank, kind, plan, recomputed):
     """Calls of tanh in a forward pass, and in the backward pass after it, of a plan's only stage; and the nodes that compute, by
     part."""
-    data, graph = _torch_job.placed(plan, build(kind), *captured(kind))
-    stage, parts = _torch_job.parted(data, graph.module, graph, 0)[0][0], []
+    known = _torch_job.placing(build(kind), *captured(kind))
+    stage, parts = _torch_job.parted(known.place(plan), known.graph.module, known.graph, (0,))[0][0], []
 
     def prepared(part):
         parts.append([node.name for node in part.graph.nodes if node.op == "call_function"])

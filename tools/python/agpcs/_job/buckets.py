@@ -14,8 +14,9 @@ class Bucket:
 
     divides_gradients = divides_parameters = False  #: whether the ranks do
 
-    def __init__(self, name, parameters, group, wire_type, shared):
-        self.name, self.parameters, self._group, self._wire_type, self.shared = name, parameters, group, wire_type, shared
+    def __init__(self, group, parameters, process_group, wire_type):
+        self.name, self.parameters, self._group, self._wire_type = group.name, parameters, process_group, wire_type
+        self.shared, self.stages = bool(group.shared_with), (group.stage, *group.shared_with)
         self._held, self._flat, self._works = [], None, []
         self.missing = 0  #: gradients that the last backward pass has not made yet
 
@@ -65,7 +66,7 @@ class ShardedBucket(Bucket):
     """
 
     def __init__(self, group, parameters, process_group, wire_type, owned, slices):
-        super().__init__(group.name, parameters, process_group, wire_type, bool(group.shared_with))
+        super().__init__(group, parameters, process_group, wire_type)
         ends = list(itertools.accumulate(group.parts))
         self._parts = [(rank, end - part, end) for rank, part, end in zip(group.ranks, group.parts, ends) if part > 0]
         first, self._owned = 0, []  # (parameter, its slice, begin and end of that in the bucket)

@@ -75,7 +75,7 @@ class Filling:
                     "them: include_buffers=False of accelerate.init_empty_weights")
 
     def fill(self, graph, parts, own, plan):
-        """Puts values into the module and into that of stage `own`; `parts` are the Stages of `graph`. What other stages
+        """Puts values into the module and into those of the stages `own`; `parts` are the Stages of `graph`. What other stages
         have is on the device "meta" afterwards, tied as before. Of parameters whose values ranks divide by `plan`, this rank's slices
         are in `values`, by name: one bucket of them, or what one module has, is whole at a time."""
         if not self.needed:
@@ -84,9 +84,10 @@ class Filling:
         divided = [[name for name in group.parameters if name in slices] for group in plan.groups if group.state == "parameters"]
         self._parts = {name: slice_of(slices[name], dist.get_rank()) for of_bucket in divided for name in of_bucket}
         self._stages = self._stages_of(parts)
-        names = {name: graph.parameters.get(name) or graph.buffers.get(name) for name in _named(parts[own].module)}
+        modules = [parts[number].module for number in own]
+        names = {name: graph.parameters.get(name) or graph.buffers.get(name) for module in modules for name in _named(module)}
         held = {id(self._named[name]) for name in names.values() if name is not None}
-        held |= {id(self._named[name]) for name, stage in self._stages.items() if stage == own}
+        held |= {id(self._named[name]) for name, stage in self._stages.items() if stage in own}
         made = {}
         for tensor in self._named.values():
             if id(tensor) in made:
@@ -105,17 +106,17 @@ class Filling:
             for table in (part._parameters, part._buffers):
                 table.update((name, made[id(tensor)]) for name, tensor in table.items() if tensor is not None)
         for place, name in names.items():
-            for table in (parts[own].module._parameters, parts[own].module._buffers):
+            for table in (table for module in modules for table in (module._parameters, module._buffers)):
                 if name is not None and place in table:
                     table[place] = made[id(self._named[name])]
 
     def keep_given(self, role):
-        """Takes this rank's slices of what had values of its own before: those of the first rank of the stage, whose ranks all call
-        it."""
+        """Takes this rank's slices of what had values of its own before: those of the first of the ranks that have its stages, which all
+        call it."""
         for name, part in self._parts.items() if self.needed else ():
             if name in role.parameters and not without_values(self._named[name]):
                 whole = self._named[name].detach().to(self._device, copy=True)
-                dist.broadcast(whole, role.shares.ranks[role.number][0], group=role.replicas)
+                dist.broadcast(whole, role.ranks[0], group=role.everyone)
                 if part is not None:
                     self._keep(name, whole)
 

@@ -39,9 +39,9 @@ class Shares:
         sizes = [of_replicas[-1][1] for of_replicas in self._rows[0]]
         self.begins = [0, *itertools.accumulate(sizes)]  #: the first row of each micro-batch in the batch
 
-    def stage_of(self, rank):
-        """The number of a rank's stage."""
-        return next(number for number, teams in enumerate(self.members) if any(rank in team for team in teams))
+    def numbers_of(self, rank):
+        """The numbers of a rank's stages, ascending."""
+        return [number for number in range(len(self.stages)) if rank in self.all_ranks(number)]
 
     def replica_of(self, stage, rank):
         """The number of the replica that a rank is, or is a member of."""

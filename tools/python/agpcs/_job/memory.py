@@ -37,10 +37,10 @@ def plan_data(plan, file, cluster=None, known=None):
     return data
 
 
-def check_fits(memory, planned, optimizer, stage, trained, buckets):
+def check_fits(memory, planned, optimizer, modules, trained, buckets):
     """Refuses an optimizer whose state does not fit beside what else a rank needs. `memory` is what the plan has of the
     rank, `planned` its optimizer. Within torch.autocast, a plan's parameters and gradients have half the bytes of the
-    module's, so those of the module count: of the GraphModule `stage`, of its (name, parameter) in `trained`, and what of
+    module's, so those of the module count: of the GraphModules `modules`, of their (name, parameter) in `trained`, and what of
     `buckets` travels in another type. Of what ranks divide, the rank's slices count, and the largest bucket of gradients, which is
     summed while another fills; what fills, and what passes gather, is in the plan's workspace."""
     if memory is None or optimizer is None:
@@ -48,7 +48,7 @@ def check_fits(memory, planned, optimizer, stage, trained, buckets):
     state = state_bytes(optimizer)
     if state is None:
         return
-    held = {id(tensor): tensor.nbytes for tensor in (*stage.parameters(), *stage.buffers())}
+    held = {id(tensor): tensor.nbytes for stage in modules for tensor in (*stage.parameters(), *stage.buffers())}
     made = {id(parameter): parameter.nbytes for _, parameter in trained}
     copied, summed = 0, 0
     for bucket in buckets:

@@ -69,7 +69,7 @@ class _Search(threading.Thread):
         slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
         options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
                    "wire_type": running.wire_type, "loss": training["loss"]["kind"], "without": without}
-        stages = [stage.devices for stage in running.stages]
+        stages = list(dict.fromkeys(stage.devices for stage in running.stages))  # ranks may have several
         self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
         self.start()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank of agpcs.torch.Job does by a plan: its stage, what it sends to whom, and with whom it reduces gradients."""
+"""What a rank of agpcs.torch.Job does by a plan: its stages, what it sends to whom, and with whom it reduces gradients."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Role:
     def __init__(self, plan, data, parts, cuts, device, all_buffers, team=None):
         self.plan, self.parts, self._data = plan, parts, data
         self.rank, self.shares = dist.get_rank(), Shares(data)
-        self.number = self.shares.stage_of(self.rank)  #: of its stage
-        self.replica = self.shares.replica_of(self.number, self.rank)
+        self.numbers = self.shares.numbers_of(self.rank)  #: of its stages, several where the schedule is interleaved
+        self.stages = [self.shares.stages[number] for number in self.numbers]  #: their names
+        self.replica = self.shares.replica_of(self.numbers[0], self.rank)  #: in each of its stages
         self.team = team
-        self.stage = self.shares.stages[self.number]
-        self.cuts = [cut for cut in cuts if self.number in (cut.source, cut.target)]
+        self.cuts = [cut for cut in cuts if {cut.source, cut.target} & set(self.numbers)]
         self._readers = {}  # by name of a parameter or buffer: the ranks of each stage that has it
         for number, part in enumerate(parts):
             for name in (*part.parameters, *part.buffers):
@@ -43,24 +43,26 @@ class Role:
         #: by name of what the members of teams hold in parts: (ranks of the first team, Lying)
         self.laid = {name: (members_of(stage)[0], lying) for stage in data["stages"] if "body" in stage
                      for name, lying in body_of(data, stage).held().items()}
-        self.holders = {name: sum(stages, []) for name, stages in self._readers.items() if name in unlike}
+        self.holders = {name: list(dict.fromkeys(sum(stages, []))) for name, stages in self._readers.items() if name in unlike}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
         self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
         self.owned = {}  #: what this rank's optimizer has, by name: parameters, or slices of them
         self.links = Links(self.rank, cuts, self.shares, device)
-        everyone = [_group(self.shares.all_ranks(number)) for number in range(len(parts))]
-        self.everyone = everyone[self.number]  #: the process group of its stage; None: it is alone
-        self.replicas, groups = self._alike(everyone)
+        self.ranks = self.shares.all_ranks(self.numbers[0])  #: that have its stages
+        sets = dict.fromkeys(tuple(self.shares.all_ranks(number)) for number in range(len(parts)))
+        everyone = {ranks: _group(ranks) for ranks in sets}
+        self.everyone = everyone[tuple(self.ranks)]  #: their process group; None: it is alone
+        self.replicas, groups = self._alike()
         self.shared = [group for group in plan.groups if group.shared_with]  #: gradients of several stages
         self.sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(group.ranks for group in self.shared)}
-        self._groups = [group for group in (*everyone, *groups, *self.sums.values()) if group is not None]
+        self._groups = [group for group in (*everyone.values(), *groups, *self.sums.values()) if group is not None]
 
-    def _alike(self, everyone):
-        """The process group of the ranks that hold what this one does of its stage, or None; and those that were made for this. Joins
+    def _alike(self):
+        """The process group of the ranks that hold what this one does of its stages, or None; and those that were made for this. Joins
         its team's."""
-        own, made = everyone[self.number], []
-        for number, teams in enumerate(self.shares.members):
+        own, made = self.everyone, []
+        for teams in self.shares.members:
             if len(teams[0]) == 1:
                 continue
             for team in teams:
@@ -74,11 +76,15 @@ class Role:
 
     @property
     def parameters(self):
-        """The names of the parameters that its stage has."""
-        return self.parts[self.number].parameters
+        """The names of the parameters that its stages have."""
+        return list(dict.fromkeys(name for number in self.numbers for name in self.parts[number].parameters))
+
+    def has(self, group):
+        """Whether one of its stages has the bucket `group`."""
+        return bool({group.stage, *group.shared_with} & set(self.stages))
 
     def released(self):
-        """The names of the parameters that only other stages have."""
+        """The names of the parameters that only stages of others have."""
         return {name for part in self.parts for name in part.parameters} - set(self.parameters)
 
     def agree(self, model, device):
@@ -92,7 +98,7 @@ class Role:
                 dist.broadcast(tensor if has else torch.empty_like(tensor, device=device), stages[0][0])
 
     def trained(self, model):
-        """(name, parameter) of what its stage trains."""
+        """(name, parameter) of what its stages train."""
         found = [(name, model.get_parameter(name)) for name in self.parameters]
         return [(name, parameter) for name, parameter in found if parameter.requires_grad]
 
@@ -135,19 +141,18 @@ class Role:
             if group.parts and len(group.ranks) > 1:
                 kind = _KINDS[group.state]
                 return kind(group, parameters, ranks, wire_type, self.owned, self.slices)
-            return Bucket(group.name, parameters, ranks, wire_type, bool(group.shared_with))
+            return Bucket(group, parameters, ranks, wire_type)
 
-        return [made(group) for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
+        return [made(group) for group in self.plan.groups if self.has(group)]
 
     def program(self):
-        """The lines of the plan's program for its stage: (word, what it waits for)."""
-        program = next(program for program in self._data["programs"] if program["stage"] == self.stage)
+        """The lines of the plan's program for its stages: (word, what it waits for)."""
+        program = next(program for program in self._data["programs"] if program["stage"] == self.stages[0])
         return [(line["instruction"], line["after"]) for line in program["instructions"]]
 
-    @property
-    def recomputed(self):
-        """How many segments of its stage are computed again; 0: none."""
-        stage = self._data["stages"][self.number]
+    def recomputed(self, number):
+        """How many segments of a stage are computed again; 0: none."""
+        stage = self._data["stages"][number]
         return len(stage.get("segments", (1,))) if stage["recompute"] else 0
 
     def close(self):

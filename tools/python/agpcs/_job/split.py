@@ -40,8 +40,8 @@ class Stage(typing.NamedTuple):
 
 
 def split(graph, stages, own, team=None):
-    """The stages of a Graph whose nodes are placed, in order, `own` with its module: of what the rank computes of it as a member of
-    `team`, if it is one."""
+    """The stages of a Graph whose nodes are placed, in order, those of the numbers `own` with their modules: of what the rank computes
+    as a member of `team`, if it is one."""
     count = len(stages)
     wanted = [set() for _ in range(count)]  # by stage: nodes that later stages or the loss read
     parts = [None] * count
@@ -56,7 +56,7 @@ def split(graph, stages, own, team=None):
             wanted[graph.stage[node]].add(node)
         parts[s] = (needed, received)
     _check_owners(graph, parts, stages)
-    return tuple(_stage(graph, s, *parts[s], wanted[s], s == own, team) for s in range(count))
+    return tuple(_stage(graph, s, *parts[s], wanted[s], s in own, team) for s in range(count))
 
 
 def _needed(graph, s, roots):

@@ -85,7 +85,7 @@ class ModuleState:
 
     def _has_part(self, name):
         """Whether this rank holds a part of a tensor as a member of a team."""
-        return name in self._laid and self._role.shares.stage_of(self._laid[name][0][0]) == self._role.number
+        return name in self._laid and self._laid[name][0][0] in self._role.ranks
 
     def _joined(self, tensor, name):
         """A whole parameter whose values ranks divide."""

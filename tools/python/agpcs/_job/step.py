@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of agpcs.torch.Job on one rank: it plays the program that the plan has for the rank's stage, line by line.
+"""A step of agpcs.torch.Job on one rank: it plays the program that the plan has for the rank's stages, line by line.
 
 A line waits for what the plan says that it waits for (`after`), and computes or begins a message. Sends, receives and
 collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
@@ -43,25 +43,45 @@ class _MicroBatch:
         self.gradients = [[] for _ in stage.sent]  # by number of the value: tensors whose sum is its gradient
 
 
+class _Stage:
+    """A stage of the rank: what computes it, and its micro-batches."""
+
+    def __init__(self, role, number, loss_of):
+        self.part, self.number, self.loss_of = role.parts[number], number, loss_of
+        self.micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(number, k)[role.replica]))
+                              for k, first in enumerate(role.shares.begins[:-1])]
+        self.differentiable = [number for number, value in enumerate(self.part.received) if value.gradient]
+        self.compute = self.put_off = None  # a PutOff, where backward passes are parted
+
+    def prepare(self, recomputed, prepare, parted, again):
+        """Makes `compute`: of the module by `prepare`, by so many segments that are computed again, or with what is put off."""
+        module = self.part.module
+        if parted:
+            self.compute = self.put_off = PutOff(module)
+        elif recomputed:
+            self.compute = Segments(module, recomputed, self.part.changed, prepare, again)
+        else:
+            self.compute = prepare(module)
+
+
 class Player:
-    """Plays the program of a rank. Needs all ranks to call `step` alike.
+    """Plays the program of a rank. `losses` are functions that compute the loss, by number of the stage. Needs all ranks to call
+    `step` alike.
 
     All that is known of a line before a step is prepared once, so that a step calls one function after the other.
     """
 
-    def __init__(self, role, stage, buckets, loss_of, update, autocast, masks, compiled, watch, trace):
-        self._stage, self._number = stage, role.number
+    def __init__(self, role, buckets, losses, update, autocast, masks, compiled, watch, trace):
+        self._stages = {name: _Stage(role, number, losses.get(number)) for name, number in zip(role.stages, role.numbers)}
+        self._by_number = {stage.number: stage for stage in self._stages.values()}
         self._cuts, self._links = {cut.name: cut for cut in role.cuts}, role.links
-        self._loss_of, self._updating, self._autocast, self._masks = loss_of, update, autocast, masks
+        self._updating, self._autocast, self._masks = update, autocast, masks
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         passes = ("forward", "backward", "backward_input", "backward_weight")
         self._computing = () if watch is None else passes if update.waits else (*passes, "update")
-        self._parameters = list(stage.module.parameters())
-        self._differentiable = [number for number, value in enumerate(stage.received) if value.gradient]
         self._team = role.team
-        self._micro_batches = [_MicroBatch(*(first + row for row in role.shares.rows(role.number, k)[role.replica]))
-                               for k, first in enumerate(role.shares.begins[:-1])]
+        self._parameters = [parameter for stage in self._stages.values() for parameter in stage.part.module.parameters()]
         program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
         self._within = Within(program, buckets, watch, trace, role.team is not None)
@@ -69,13 +89,10 @@ class Player:
         prepare = (lambda part: part) if compiled is False else functools.partial(torch.compile, **self._compiling(compiled))
         if self._within.gathered:
             prepare = self._telling(prepare, compiled is not False)
-        self._compute = (Segments(stage.module, role.recomputed, stage.changed, prepare, self._within.again) if role.recomputed
-                         else prepare(stage.module))
         # A compiled module gives all parameters their gradients in the input pass.
         parted = compiled is False and any(word.startswith("backward_weight:") for word, _ in program)
-        self._put_off = PutOff(stage.module) if parted else None
-        if parted:
-            self._compute = self._put_off
+        for stage in self._stages.values():
+            stage.prepare(role.recomputed(stage.number), prepare, parted, self._within.again)
         self._lines, self._left = self._prepared(program)
 
     @property
@@ -84,15 +101,16 @@ class Player:
         return self._within.idle
 
     def _telling(self, prepare, compiled):
-        """What prepares a part of the stage, and tells of its uses of parameters that ranks divide."""
-        uses = Uses(self._stage.module, self._within.gathered, self._within)
+        """What prepares a part of the stage, the only one, and tells of its uses of parameters that ranks divide."""
+        stage, = self._stages.values()
+        uses = Uses(stage.part.module, self._within.gathered, self._within)
         self._within.tell_of(uses)
         return (lambda part: uses.told_around(part, prepare(part))) if compiled else uses.told
 
     def _compiling(self, options):
         """The arguments of torch.compile. Where micro-batches differ, one graph takes them all from the beginning: a pass that is
         computed again by another graph than the first time would not fit what was kept of that."""
-        sizes = {own.end - own.begin for own in self._micro_batches}
+        sizes = {own.end - own.begin for stage in self._stages.values() for own in stage.micro_batches}
         return {**({"dynamic": True} if len(sizes) > 1 else {}), **({} if options is True else options)}
 
     def close(self):
@@ -100,10 +118,12 @@ class Player:
         self._within.close()
 
     def step(self, inputs):
-        """Makes a step of the whole batch. Returns its loss, the same on every rank."""
+        """Makes a step of the whole batch, whose `inputs` are (tensor, whether it has samples) by number. Returns its loss, the
+        same on every rank."""
         self._inputs, self._loss = inputs, None
-        for micro_batch in self._micro_batches:
-            micro_batch.clear(self._stage)
+        for stage in self._stages.values():
+            for micro_batch in stage.micro_batches:
+                micro_batch.clear(stage.part)
         for parameter in self._parameters:
             parameter.grad = None
         if self._team is not None:
@@ -157,8 +177,9 @@ class Player:
                 before += waited(list(streams["collective"]))
             run = self._noted(word, what, getattr(self, f"_{what}")(*of))
             if what in ("backward", "backward_input"):  # the gradients of what it sent are here, so it has arrived
-                arrived = waited(f"send:{cut.name}:{of[0]}" for cut in self._cuts.values()
-                                 if cut.source == self._number and any(value.gradient for value in cut.values))
+                number = self._stage_of(of).number
+                arrived = waited(f"send:{cut.name}:{of[-1]}" for cut in self._cuts.values()
+                                 if cut.source == number and any(value.gradient for value in cut.values))
             if what in _STREAMS:
                 streams[_STREAMS[what]][word] = i
             lines.append((before, run, arrived))
@@ -183,46 +204,57 @@ class Player:
         noted = watched if what in self._computing else run
         return noted if trace is None or what in _WITHIN else traced
 
-    def _forward(self, k):
-        return self._within.around(f"forward:{k}", functools.partial(self._pass_forward, self._micro_batches[int(k)]))
+    def _stage_of(self, of):
+        """The _Stage of a pass: the only one, or that which the pass names before its micro-batch."""
+        return self._stages[of[0]] if len(of) > 1 else next(iter(self._stages.values()))
 
-    def _pass_forward(self, own):
-        begin, end = own.begin, own.end
-        masks = [self._masks.rows(self._stage.masks, begin, end)] if self._stage.masks else []
-        inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
-        for number in self._differentiable:
+    def _at(self, number, k):
+        """What micro-batch `k` has in the stage of a number."""
+        return self._by_number[number].micro_batches[int(k)]
+
+    def _forward(self, *of):
+        stage = self._stage_of(of)
+        run = functools.partial(self._pass_forward, stage, stage.micro_batches[int(of[-1])])
+        return self._within.around(":".join(("forward", *of)), run)
+
+    def _pass_forward(self, stage, own):
+        begin, end, part = own.begin, own.end, stage.part
+        masks = [self._masks.rows(part.masks, begin, end)] if part.masks else []
+        inputs = [tensor[begin:end] if batched else tensor for tensor, batched in map(self._inputs.__getitem__, part.inputs)]
+        for number in stage.differentiable:
             own.received[number].requires_grad_()
-        if self._put_off is not None:
-            self._put_off.products = own.products
+        if stage.put_off is not None:
+            stage.put_off.products = own.products
         with self._autocast():
-            own.sent, outputs = self._compute(end - begin, *masks, *inputs, *own.received)
+            own.sent, outputs = stage.compute(end - begin, *masks, *inputs, *own.received)
             if self._within.gathered:
                 own.sent, outputs = self._within.kept(own.sent), self._within.kept(outputs)
-            if self._loss_of is None:
+            if stage.loss_of is None:
                 return
-            loss = self._loss_of(outputs, begin, end)
+            loss = stage.loss_of(outputs, begin, end)
         own.loss = self._updating.scaled(loss)
         if self._team is not None and self._team.member > 0:
             return  # the first member reports it
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
-    def _backward(self, k):
-        run = functools.partial(self._pass_back, self._micro_batches[int(k)])
-        if self._team is not None and f"backward:{k}" == self._last:
+    def _backward(self, *of):
+        word = ":".join(("backward", *of))
+        run = functools.partial(self._pass_back, self._stage_of(of).micro_batches[int(of[-1])])
+        if self._team is not None and word == self._last:
             run = functools.partial(self._last_pass_back, run)
-        return self._within.around(f"backward:{k}", run)
+        return self._within.around(word, run)
 
     def _last_pass_back(self, run):
         """Makes the last backward pass of a step, after which a team's members exchange gradients of parameters."""
         run()
         self._team.end_step()
 
-    def _backward_input(self, k):
-        return functools.partial(self._pass_back, self._micro_batches[int(k)])
+    def _backward_input(self, *of):
+        return functools.partial(self._pass_back, self._stage_of(of).micro_batches[int(of[-1])])
 
-    def _backward_weight(self, k):
-        own = self._micro_batches[int(k)]
-        return self._within.around(f"backward_weight:{k}", lambda: finish(own.products), lambda: weights(own.products))
+    def _backward_weight(self, *of):
+        own = self._stage_of(of).micro_batches[int(of[-1])]
+        return self._within.around(":".join(("backward_weight", *of)), lambda: finish(own.products), lambda: weights(own.products))
 
     def _pass_back(self, own):
         roots, gradients = [], []
@@ -238,13 +270,15 @@ class Player:
         own.received = [tensor.grad for tensor in own.received]
 
     def _send(self, name, k):
-        cut, own = self._cuts[name], self._micro_batches[int(k)]
-        send, numbers = self._links.sender(cut, int(k)), [self._stage.sent.index(value) for value in cut.values]
+        cut = self._cuts[name]
+        own, sent = self._at(cut.source, k), self._by_number[cut.source].part.sent
+        send, numbers = self._links.sender(cut, int(k)), [sent.index(value) for value in cut.values]
         return lambda: send([own.sent[number] for number in numbers])
 
     def _recv(self, name, k):
-        cut, own = self._cuts[name], self._micro_batches[int(k)]
-        receive, numbers = self._links.receiver(cut, int(k)), [self._stage.received.index(value) for value in cut.values]
+        cut = self._cuts[name]
+        own, known = self._at(cut.target, k), self._by_number[cut.target].part.received
+        receive, numbers = self._links.receiver(cut, int(k)), [known.index(value) for value in cut.values]
 
         def received():
             works, tensors = receive()
@@ -255,8 +289,9 @@ class Player:
         return received
 
     def _send_gradient(self, name, k):
-        cut, own = self._cuts[name], self._micro_batches[int(k)]
-        send, numbers = self._links.gradient_sender(cut, int(k)), [self._stage.received.index(value) for value in cut.values]
+        cut = self._cuts[name]
+        own, known = self._at(cut.target, k), self._by_number[cut.target].part.received
+        send, numbers = self._links.gradient_sender(cut, int(k)), [known.index(value) for value in cut.values]
 
         def sent():
             gradients = [own.received[number] for number in numbers]
@@ -267,8 +302,9 @@ class Player:
         return sent
 
     def _recv_gradient(self, name, k):
-        cut, own = self._cuts[name], self._micro_batches[int(k)]
-        receive, numbers = self._links.gradient_receiver(cut, int(k)), [self._stage.sent.index(value) for value in cut.values]
+        cut = self._cuts[name]
+        own, known = self._at(cut.source, k), self._by_number[cut.source].part.sent
+        receive, numbers = self._links.gradient_receiver(cut, int(k)), [known.index(value) for value in cut.values]
 
         def received():
             works, sums = receive()

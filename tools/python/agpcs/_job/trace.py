@@ -117,7 +117,7 @@ def traffic(cuts, buckets, rank, idle):
         if what in _REDUCTIONS:
             bucket = buckets[name[0]]
             return 0 if word in idle else bucket.gathered_bytes if what in _GATHERS else bucket.bytes, ()
-        if len(name) != 2:
+        if _STREAM_OF[what] not in (1, 2):  # it is no message
             return 0, ()
         back, receives, size, peers = what.endswith("_gradient"), what.startswith("recv"), 0, {}
         for message in cuts[name[0]].messages(int(name[1]), back):
@@ -168,7 +168,8 @@ def _in_turn(events):
 
 
 def _text(plan, every, chosen, steps, planned):
-    devices, stages = plan.devices, {rank: stage.name for stage in plan.stages for rank in stage.all_ranks}
+    devices = plan.devices
+    stages = {rank: ",".join(stage.name for stage in plan.stages if rank in stage.all_ranks) for rank in range(plan.ranks)}
     width = 2 if planned else 1
     begins, known = {}, {}  # of the steps on each clock, from the end of its first rank's report
     for clock, _, events in every:
@@ -190,7 +191,7 @@ def _text(plan, every, chosen, steps, planned):
         for e in events:
             what, *of = e.word.split(":")
             stream = _STREAM_OF[what]
-            name = [what, *([stages[rank]] if stream == 0 else of[:1]), *(["mb", of[-1]] if len(of) > 1 or of and what not in _REDUCTIONS else [])]
+            name = [what, *([stages[rank]] if stream == 0 and len(of) < 2 else of[:1]), *(["mb", of[-1]] if len(of) > 1 or of and what not in _REDUCTIONS else [])]
             lines.append({"ph": "X", "name": " ".join(name), "cat": what, "cname": _COLOURS.get(what, "rail_load"),
                           "pid": rank * width, "tid": stream, "ts": e.begin, "dur": round(e.end - e.begin, 3)})
             if stream != 0 and what not in ("norm", "report"):

@@ -28,6 +28,7 @@ class Within:
         self.gathered = [bucket for bucket in buckets if isinstance(bucket, GatheredBucket)]
         self._watch, self._trace = watch, trace
         passes = [word for word, _ in program if word.startswith(("backward:", "backward_weight:"))]
+        latest = -1  # of `passes`: within which a sum of the step begins, no earlier than those before it
         self._orders = {word: [] for word, _ in program if word.startswith(("forward:", "backward:", "backward_weight:"))}
         self._needs = {}  # by gather: the bucket to which the pass comes before it begins
         self._gathers = {}  # by pass: those for it, by bucket, in the order in which it needs them
@@ -39,7 +40,9 @@ class Within:
                     self._needs[word] = needed
                     self._orders[f"{_EVENTS[event]}:{of}"].append(word)
             elif what in _SUMS and passes:
-                within = passes[-1] if k is None else next(one for one in passes if one.endswith(f":{k}"))
+                if k is None:
+                    latest = max(latest, *(i for i, one in enumerate(passes) if _is_of(one, self._buckets[name])))
+                within = passes[latest] if k is None else next(one for one in passes if one.endswith(f":{k}"))
                 self._orders[within].append(word)
         #: gathers of parameters that are there still
         self.idle = {word for word, needed in self._needs.items() if word.split(":")[1] == needed}
@@ -84,10 +87,11 @@ class Within:
         if not order and not gathers:
             return run
         back = not word.startswith("forward:")
+        of_stage = [bucket for bucket in self._buckets.values() if back and _is_of(word, bucket)]
 
         def running():
             own = None if made is None else made()
-            for bucket in self._buckets.values() if back else ():
+            for bucket in of_stage:
                 bucket.missing = sum(own is None or parameter in own for parameter in bucket.parameters)
             self._pass, self._order, self._next = word, order, 0
             self._needed, self._over = set(), set()
@@ -223,6 +227,12 @@ class Within:
         self._watch.computed(self.since)
         waits.wait()
         self.since = self._watch.mark()
+
+
+def _is_of(word, bucket):
+    """Whether a pass makes gradients of a bucket: passes of a rank with several stages name theirs."""
+    _, *stage, _ = word.split(":")
+    return not stage or stage[0] in bucket.stages
 
 
 class _All:
