@@ -47,10 +47,14 @@ Cluster two_cpus() {
   return testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 2\n");
 }
 
-/// Two stages of four layers.
+/// Two stages of four layers, or four of two where the schedule is interleaved.
 Plan pipeline(const Graph& graph, const std::string& schedule, std::int64_t samples) {
-  const std::string strategy = fmt::format(
-      "micro-batches 4 {0}\nstage a/0={1} : h0..h4\nstage a/1={1} : *\n", schedule, samples);
+  const bool interleaves = schedule == "interleaved";
+  const std::string stages = interleaves ? "stage a/0={0} : h0..h2\nstage a/1={0} : t2..h4\n"
+                                           "stage a/0={0} : t4..h6\nstage a/1={0} : *\n"
+                                         : "stage a/0={0} : h0..h4\nstage a/1={0} : *\n";
+  const std::string strategy =
+      fmt::format("micro-batches 4 {}\n", schedule) + fmt::format(fmt::runtime(stages), samples);
   Plan plan = testing::plan_of(graph, two_cpus(), strategy, 4 * samples);
   plan.training.optimizer = optimizer_of(OptimizerKind::kAdam);
   return plan;
@@ -72,7 +76,7 @@ class LoneRank : public GradientListener, public ParameterSource {
  public:
   LoneRank(const Graph& graph, Plan plan, int rank)
       : plan_(std::move(plan)),
-        program_(static_cast<std::size_t>(plan_.stage_of_rank(rank))),
+        program_(static_cast<std::size_t>(plan_.program_of(plan_.stage_of_rank(rank)))),
         rank_(rank),
         gathers_(testing::pass_gathers(plan_, plan_.programs[program_])),
         executor_(make_torch_executor(graph, {})) {
@@ -109,17 +113,17 @@ class LoneRank : public GradientListener, public ParameterSource {
 
  private:
   Status run(const InstructionId& id) {
-    const int m = id.micro_batch;
-    const bool last = m + 1 == plan_.micro_batches;
+    const StagePass pass{Plan::stage_of_pass(id, plan_.programs[program_].stage), id.micro_batch};
+    const bool last = pass.micro_batch + 1 == plan_.micro_batches;
     switch (id.opcode) {
       case Opcode::kForward:
-        return executor_->forward({0, m});
+        return executor_->forward(pass);
       case Opcode::kBackward:
-        return executor_->backward({0, m}, last, *this);
+        return executor_->backward(pass, last, *this);
       case Opcode::kBackwardInput:
-        return executor_->backward_input({0, m});
+        return executor_->backward_input(pass);
       case Opcode::kBackwardWeight:
-        return executor_->backward_weight({0, m}, last, *this);
+        return executor_->backward_weight(pass, last, *this);
       case Opcode::kUpdate:
         return executor_->update();
       case Opcode::kSend:
@@ -223,6 +227,8 @@ INSTANTIATE_TEST_SUITE_P(
         LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
         LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters, " recompute", 2},
         LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
+        LiveCase{"interleaved_pipeline", StateLevel::kWhole, "", 4, "interleaved"},
+        LiveCase{"interleaved_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "interleaved"},
         LiveCase{"parted_pipeline", StateLevel::kWhole, "", 4, "zero-bubble"},
         LiveCase{"parted_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "zero-bubble"}),
     [](const auto& param) { return std::string(param.param.name); });
