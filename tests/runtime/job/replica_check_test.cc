@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,17 @@ namespace {
 std::vector<Status> said(const TestPlan& spec, int spoilt) {
   const Plan plan = make_plan(spec);
   std::vector<Status> said(static_cast<std::size_t>(plan.rank_count()));
+  std::latch stepped(plan.rank_count());
   loopback_world().run(plan.rank_count(), [&](Transport& transport) {
     const int rank = transport.rank();
     FakeExecutor executor;
     executor.remembers = true;
     auto replayer = Replayer::create(plan, rank, transport, executor);
     ASSERT_TRUE(replayer.ok()) << replayer.status().message();
-    for (int step = 0; step < 2; ++step) ASSERT_TRUE((*replayer)->run_step().ok());
+    bool ran = true;
+    for (int step = 0; step < 2; ++step) ran = ran && (*replayer)->run_step().ok();
+    stepped.arrive_and_wait();  // a rank that differs ends the job, also steps of others
+    ASSERT_TRUE(ran);
     if (rank == spoilt) {
       const StateItem item = executor.state().back();
       const float other = 0.25F;
