@@ -85,14 +85,6 @@ struct Arguments {
   TeamOptions team;
 };
 
-/// Reads a plan for a command that knows no interleaved schedules.
-Result<Plan> read_plan_for(std::string_view command, const std::string& path) {
-  AGPCS_TRY(Plan plan, read_plan(path));
-  const std::string who = fmt::format("agpcs-plan {}", command);
-  AGPCS_RETURN_IF_ERROR(in_plan_file(refuse_interleaved(plan, who), path));
-  return plan;
-}
-
 /// Model and cluster of a plan, after it has been verified against them.
 struct Checked {
   TrainingModel model;
