@@ -21,6 +21,7 @@ constexpr std::size_t kMostStarts = 4;  // pipelines whose device groups are tak
 constexpr double kWorthAClimb = 1.3;    // of the best step, for pipelines to start from
 constexpr double kClearly = 1 - 1e-6;   // a step that is less by less is not worth a move
 constexpr int kMostEach = 16;
+constexpr double kNoLimit = 1e300;  // of a step, for the evaluator
 
 bool is_pipeline(const Strategy& strategy) {
   return strategy.stages.size() > 1 && strategy.bodies.empty() &&
