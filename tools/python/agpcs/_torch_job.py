@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a module by a plan of any number of stages: each rank computes its stage of the module's own graph."""
+"""Trains a module by a plan of any number of stages: each rank computes its stages of the module's own graph."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from agpcs._job import trace as tracing
 from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.dropout import Masks, drawing_of
 from agpcs._job.fill import Filling, device_of
-from agpcs._job.graph import Graph, batched, where
-from agpcs._job.links import Cut, Shares
+from agpcs._job.graph import batched
+from agpcs._job.links import Shares
 from agpcs._job.loss import MeanLoss, described
-from agpcs._job.memory import check_fits, plan_data
+from agpcs._job.memory import check_fits
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
 from agpcs._job.owned import cut_values, divide, treats_elements
+from agpcs._job.placing import parted, placing
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
-from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
-from agpcs._job.team import Team, members_of, refuse_for_teams
+from agpcs._job.team import refuse_for_teams
 from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
@@ -116,7 +116,7 @@ class Job:
             self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, given, cluster, input_names, output_names, options):
-        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage with its values."""
+        """What needs no other rank: the graph, the plan's operators in it, and this rank's stages with their values."""
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
@@ -127,8 +127,8 @@ class Job:
         self._filling = Filling(model, **given)
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         self._masks = None if drawing is None else Masks(asked["seed"], self._device)
-        graph = Graph(model, program, drawing)
-        self._exported = _Exported(graph, _torch_export.origins(converted), file, _torch_export.inputs(converted))
+        self._exported = placing(model, program, converted, file, drawing)
+        graph = self._exported.graph
         self._cluster = cluster or plan._made_from and plan._made_from[1]
         data = self._exported.place(plan, cluster, self._cluster)
         if asked["max_norm"] is None:
@@ -397,27 +397,6 @@ class _Input:
         self.dtype, self.shape = self.example.dtype, tuple(self.example.shape[self.batched:])  #: without the samples
 
 
-class _Exported(typing.NamedTuple):
-    """What places a plan on a module's graph."""
-
-    graph: Graph
-    origins: Mapping[str, str]  #: the graph's node of each tensor of the file
-    file: bytes  #: the ONNX file, without values
-    inputs: Sequence[str | None]  #: its names of the module's inputs
-
-    def place(self, plan, cluster=None, known=None):
-        """The plan as JSON, as `plan_data` has it; the graph has the plan's stages from now on."""
-        data = plan_data(plan, self.file, cluster, known)
-        _refuse(data)
-        self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"]])
-        self.graph.take_segments(self.origins, data["operators"], data["stages"])
-        return data
-
-    def team(self, data, number, rank):
-        """The Team of a rank in a stage of the plan, the JSON `data`; None: it is no member of one."""
-        return Team(data, number, rank, self.origins, self.inputs) if "body" in data["stages"][number] else None
-
-
 def exported(model, sample_batch, input_names, output_names, options, device=None):
     """What torch.export makes of a module, its ONNXProgram, and the file of that without values. `device` is that on which
     a module without values will have some."""
@@ -431,30 +410,6 @@ def drawing_by(dropout):
     if dropout not in (None, "by-sample"):
         raise UsageError(f"dropout is {dropout!r}; it is 'by-sample' or None")
     return None if dropout is None else drawing_of
-
-
-def placing(model, program, converted, file, drawing=None):
-    """What places plans on a module's graph."""
-    return _Exported(Graph(model, program, drawing), _torch_export.origins(converted), file, _torch_export.inputs(converted))
-
-
-def check_plan(plan, known):
-    """Refuses a plan that Job does not run on what `placing` gave, what each member of a team computes included. Returns it as JSON."""
-    data = known.place(plan)
-    parted(data, known.graph.module, known.graph)
-    names = [stage["name"] for stage in data["stages"]]
-    for number, stage in enumerate(data["stages"]):
-        for rank in members_of(stage)[0] if "body" in stage else ():
-            split(known.graph, names, (number,), known.team(data, number, rank))
-    return data
-
-
-def parted(data, model, graph, own=(), team=None):
-    """The Stages of a placed graph, of which those of the numbers `own` get their modules, as a member of `team` has them, and the Cuts
-    between them."""
-    parts = split(graph, [stage["name"] for stage in data["stages"]], own, team)
-    _check_buckets(data, model, parts)
-    return parts, _cuts(data, parts)
 
 
 def check_newer(what):
@@ -478,18 +433,6 @@ def _check_ranks(plan):
                            f"{ranks} devices")
 
 
-def _refuse(data):
-    """Refuses what plans may say and Job does not do."""
-    training = data["training"]
-    if training["loss"]["kind"] in ("model", "output"):
-        raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
-    if training["schedule"] == "interleaved":
-        refuse_for_teams(data, "run with interleaved stages")
-    for stage in data["stages"]:
-        if not stage["operators"]:
-            raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
-
-
 def autocast_of(asked, precision, model):
     """The type of torch.autocast, or None."""
     if asked is None:
@@ -498,33 +441,6 @@ def autocast_of(asked, precision, model):
     if asked is not False and asked not in WIRE_TYPES:
         raise UsageError(f"autocast is {asked!r}; it is 'bf16', 'fp16' or False")
     return None if asked is False else WIRE_TYPES[asked]
-
-
-def _cuts(data, parts):
-    """What goes from stage to stage, by the plan's cuts."""
-    shares, names = Shares(data), [stage["name"] for stage in data["stages"]]
-    planned = {(names.index(cut["from"]), names.index(cut["to"])): cut["name"] for cut in data["cuts"]}
-    cuts = {}
-    for target, part in enumerate(parts):
-        for value in part.received:
-            cuts.setdefault((value.source, target), []).append(value)
-    for source, target in cuts:
-        if (source, target) not in planned:
-            raise PlanMismatch(f"stage {names[target]} reads '{cuts[source, target][0].name}' of stage {names[source]}, and "
-                               "the plan sends nothing there")
-    return [Cut(planned[ends], *ends, values, shares) for ends, values in sorted(cuts.items())]
-
-
-def _check_buckets(data, model, parts):
-    """Each stage's buckets have the gradients of exactly its parameters that train."""
-    for stage, part in zip(data["stages"], parts):
-        planned = {gradient["parameter"] for bucket in data["buckets"]
-                   if stage["name"] in (bucket["stage"], *bucket.get("shared_with", ())) for gradient in bucket["gradients"]}
-        trained = {name for name in part.parameters if model.get_parameter(name).requires_grad}
-        for names, said in ((planned - trained, "is in the plan, and does not train there"),
-                            (trained - planned, "trains there, and the plan has no gradient of it")):
-            if names:
-                raise PlanMismatch(f"parameter '{min(names)}' of stage {stage['name']} {said}")
 
 
 def _check_alike(text, asked):

@@ -12,7 +12,7 @@ from job_cases import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, R
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agpcs import _torch_job
+from agpcs._job.placing import parted, placing
 from agpcs._job.segments import Segments
 
 
@@ -31,8 +31,8 @@ class Counts(TorchDispatchMode):
 def passes(rank, kind, plan, recomputed):
     """Calls of tanh in a forward pass, and in the backward pass after it, of a plan's only stage; and the nodes that compute, by
     part."""
-    known = _torch_job.placing(build(kind), *captured(kind))
-    stage, parts = _torch_job.parted(known.place(plan), known.graph.module, known.graph, (0,))[0][0], []
+    known = placing(build(kind), *captured(kind))
+    stage, parts = parted(known.place(plan), known.graph.module, known.graph, (0,))[0][0], []
 
     def prepared(part):
         parts.append([node.name for node in part.graph.nodes if node.op == "call_function"])
