@@ -136,10 +136,7 @@ class Schedule(unittest.TestCase):
 
     def test_trains_with_interleaved_stages(self):
         with tempfile.TemporaryDirectory() as folder:
-            planned(folder, micro_batches=4)
-            plan = pathlib.Path(folder, "chain.plan")
-            tool = TOOL.parents[1] / "tests/interleave_plan"
-            plan.write_text(subprocess.run([tool, plan, "2"], check=True, capture_output=True, text=True).stdout)
+            planned(folder, micro_batches=4, layout="local/0|local/1|schedule=interleaved,each=2")
             done = export(folder, "--format", "torch-schedule", "-o", "chain.csv")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             path = pathlib.Path(folder, "chain.csv")

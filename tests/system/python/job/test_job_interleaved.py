@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job: plans whose ranks have several stages train as one process does."""
 
-import functools
 import os
-import pathlib
-import subprocess
 import tempfile
 import unittest
 
@@ -15,33 +12,19 @@ from switching import Switches, adamw, sgd
 
 import torch
 
-import agpcs
-
 CLUSTER = """\
 device_kinds:
   cpu: {peak: {fp32: 40 GFLOPS, bf16: 40 GFLOPS}, memory: 4 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
 hosts:
-  - {name: a, devices: {kind: cpu, count: 8}, interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}}
+  - {name: a, devices: {kind: cpu, count: 4}, interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}}
 training: {batch: 10, optimizer: {kind: sgd, momentum: 0.9}}
 """
-TOOL = pathlib.Path(os.environ["AGPCS_BIN_DIR"]).parent / "tests/interleave_plan"
-UNEVEN = "a/0:3,a/1:1|a/2:1,a/3:3|a/4:3,a/5:1|a/6:1,a/7:3"  # two stages each for ranks 0 and 1, and for 2 and 3
+TWO, THREE, UNEVEN = "a/0|a/1", "a/0|a/1|a/2", "a/0:3,a/1:1|a/2:1,a/3:3"
 
 
-def layout_of(stages):
-    return "|".join(f"a/{number}" for number in range(stages))
-
-
-@functools.lru_cache(maxsize=None)
-def interleaved(kind, layout, micro_batches=4, ranks=2, **options):
-    """A plan whose stages go round over so many sets of ranks."""
-    plan = plan_of(kind, layout, micro_batches, cluster=CLUSTER, **options)
-    with tempfile.TemporaryDirectory() as folder:
-        plan.save(pathlib.Path(folder, "model.plan"))
-        done = subprocess.run([TOOL, pathlib.Path(folder, "model.plan"), str(ranks)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return agpcs.Plan(done.stdout)
+def interleaved(kind, layout, micro_batches=4, each=2, **options):
+    """A plan in which each rank of a layout has so many stages."""
+    return plan_of(kind, f"{layout}|schedule=interleaved,each={each}", micro_batches, cluster=CLUSTER, **options)
 
 
 def goes_on(rank, kind, plan, other, path):
@@ -57,10 +40,10 @@ def goes_on(rank, kind, plan, other, path):
 
 class Interleaved(Compares):
     def test_two_and_three_ranks_of_two_and_three_stages(self):
-        for stages, ranks, micro_batches in ((4, 2, 4), (4, 2, 5), (6, 3, 5), (6, 2, 4)):
-            with self.subTest(stages=stages, ranks=ranks, micro_batches=micro_batches):
-                plan = interleaved(Mlp, layout_of(stages), micro_batches, ranks)
-                self.assertEqual((len(plan.stages), plan.ranks), (stages, ranks))
+        for layout, micro_batches, each in ((TWO, 4, 2), (TWO, 5, 2), (THREE, 5, 2), (TWO, 4, 3)):
+            with self.subTest(layout=layout, micro_batches=micro_batches, each=each):
+                plan = interleaved(Mlp, layout, micro_batches, each)
+                self.assertEqual((len(plan.stages), plan.ranks), (len(layout.split("|")) * each, len(layout.split("|"))))
                 self.assertIn(" schedule=interleaved ", plan.text)
                 lives = self.compare(Mlp, plan)
                 self.assertEqual(len(set(sum(lives, []))), len(sum(lives, [])), "a parameter is on two ranks")
@@ -71,24 +54,24 @@ class Interleaved(Compares):
         self.compare(Mlp, plan)
 
     def test_a_table_that_is_the_head_too(self):
-        self.compare(TiedHead, interleaved(TiedHead, layout_of(4)))
+        self.compare(TiedHead, interleaved(TiedHead, TWO))
         self.compare(TiedHead, interleaved(TiedHead, UNEVEN))
 
     def test_recomputation_and_labels_that_do_not_count(self):
-        self.compare(Mlp, interleaved(Mlp, layout_of(4), recompute="s1 s2"))
-        plan = interleaved(Tagger, layout_of(4), loss="softmax_cross_entropy", class_axis=1)
+        self.compare(Mlp, interleaved(Mlp, TWO, recompute="s1 s2"))
+        plan = interleaved(Tagger, TWO, loss="softmax_cross_entropy", class_axis=1)
         self.compare(Tagger, plan)
 
 
 class Moves(Switches):
     def test_goes_to_other_plans_and_back(self):
-        plans = (interleaved(Mlp, layout_of(4)), plan_of(Mlp, "a/0|a/1", cluster=CLUSTER), interleaved(Mlp, layout_of(6), 5))
+        plans = (interleaved(Mlp, TWO), plan_of(Mlp, TWO, cluster=CLUSTER), interleaved(Mlp, TWO, 5, each=3))
         for optimizer_of, max_norm in ((sgd, 0.5), (adamw, None)):
             with self.subTest(optimizer=optimizer_of.__name__):
                 self.check(Mlp, plans, optimizer_of, max_norm)
 
     def test_goes_on_from_checkpoints_of_other_plans(self):
-        plans = interleaved(Mlp, layout_of(4)), plan_of(Mlp, "a/0:1,a/1:1", cluster=CLUSTER)
+        plans = interleaved(Mlp, TWO), plan_of(Mlp, "a/0:1,a/1:1", cluster=CLUSTER)
         for plan, other in (plans, plans[::-1]):
             with tempfile.TemporaryDirectory() as folder:
                 for rank, result in enumerate(on_ranks(goes_on, Mlp, plan, other, os.path.join(folder, "saved"))):
