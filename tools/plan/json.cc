@@ -3,6 +3,7 @@
 
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/strategy/memory.h"
 #include "tools/plan/team/placed_body.h"
 #include "tools/plan/team/plan_teams.h"
