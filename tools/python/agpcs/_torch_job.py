@@ -26,7 +26,6 @@ from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
 from agpcs._job.owned import cut_values, divide, treats_elements
-from agpcs._job.placing import parted, placing
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.state import ModuleState
@@ -36,6 +35,7 @@ from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
+from agpcs._torch_placing import parted, placing
 from agpcs._torch_watch import Change, teller_of
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]

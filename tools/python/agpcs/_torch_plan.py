@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._job.placing import check_plan, placing
 from agpcs._job.replan import plan_on
 from agpcs._plan import Path, Plan, plan as make_plan
 from agpcs._torch_autoplan import duration
 from agpcs._torch_job import drawing_by, exported
+from agpcs._torch_placing import check_plan, placing
 
 
 class ModulePlan(Plan):

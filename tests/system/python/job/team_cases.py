@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules for tests of teams in agpcs.torch.Job: heads that divide unevenly, grouped queries, tables in parts, channels."""
+"""Modules for tests of teams in agpcs.torch.Job: heads that divide unevenly, grouped queries, tables in parts, channels, experts."""
 
 import torch
 from torch import nn
@@ -102,6 +102,56 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         return self.head(self.norm(x)).transpose(1, 2)
+
+
+class ExpertLayer(nn.Module):
+    """The routing of docs/reference/onnx_import.md."""
+
+    def __init__(self, width, experts, groups, capacity, one_hot):
+        super().__init__()
+        self.experts, self.groups, self.capacity, self.one_hot = experts, groups, capacity, one_hot
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.up, self.down = (nn.Parameter(torch.randn(experts, a, b) / a**0.5) for a, b in ((width, 2 * width), (2 * width, width)))
+
+    def forward(self, inputs):
+        _, places, width = inputs.shape
+        x = inputs.reshape(-1, self.groups, places // self.groups, width)
+        p = self.gate(x).softmax(-1)
+        if self.one_hot:
+            mine = functional.one_hot(p.argmax(-1), self.experts).to(x.dtype)
+        else:
+            mine = (p.argmax(-1, keepdim=True) == torch.arange(self.experts)).to(x.dtype)
+        place = ((mine.cumsum(2) - mine) * mine).sum(-1)
+        slot = (place.unsqueeze(-1) == torch.arange(self.capacity, dtype=x.dtype)).to(x.dtype)
+        send = mine.unsqueeze(-1) * slot.unsqueeze(-2)
+        sent = torch.einsum("ngsec,ngsd->ngecd", send, x)
+        y = torch.einsum("ngecf,efd->ngecd", functional.gelu(torch.einsum("ngecd,edf->ngecf", sent, self.up)), self.down)
+        return torch.einsum("ngsec,ngecd->ngsd", send * p.unsqueeze(-1), y).reshape(-1, places, width)
+
+
+class Mixture(nn.Module):
+    """A mixture of experts, some of whose tokens find no room."""
+
+    RATE = 0.02
+    samples = Gpt4.samples
+
+    def __init__(self, layers=2, width=32, experts=8, groups=2, capacity=2, one_hot=False):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
+        self.layers = nn.ModuleList(ExpertLayer(width, experts, groups, capacity, one_hot) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, WORDS, bias=False)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        for norm, layer in zip(self.norms, self.layers):
+            x = x + layer(norm(x))
+        return self.head(self.norm(x)).transpose(1, 2)
+
+
+class OneHotMixture(Mixture):
+    def __init__(self):
+        super().__init__(one_hot=True)
 
 
 class BatchNet(nn.Module):

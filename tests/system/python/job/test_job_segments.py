@@ -12,8 +12,8 @@ from job_cases import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, R
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agpcs._job.placing import parted, placing
 from agpcs._job.segments import Segments
+from agpcs._torch_placing import parted, placing
 
 
 class Counts(TorchDispatchMode):

@@ -164,15 +164,14 @@ def drifting(rank, plan, cluster):
 
     def begin_slower(self, *arguments):
         begin(self, *arguments)
-        compute = self._compute
+        for stage in self._stages.values():
+            stage.compute = functools.partial(repeatedly, stage.compute)
 
-        def repeatedly(*values):
-            for _ in range(SLOWER if slow else 0):
-                with torch.no_grad():
-                    compute(*values)
-            return compute(*values)
-
-        self._compute = repeatedly
+    def repeatedly(compute, *values):
+        for _ in range(SLOWER if slow else 0):
+            with torch.no_grad():
+                compute(*values)
+        return compute(*values)
 
     with mock.patch.object(Player, "__init__", begin_slower), contextlib.redirect_stderr(io.StringIO()) as said:
         training = Training(Mlp, plan, gentle, replan=cluster)

@@ -10,7 +10,7 @@ import unittest
 from cases import build, on_ranks
 from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of, plan_of
 from switching import Training, adamw, by_one_process as adamw_by_one_process
-from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama
+from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama, Mixture, OneHotMixture
 from test_job_parameters import GroupNet
 from test_job_training import Compares as Near, by_job, by_one_process
 
@@ -125,6 +125,17 @@ class Trains(Compares):
 
     def test_convolutions_and_skips(self):
         self.compare_teams(UNet)
+
+    def test_a_mixture_of_experts(self):
+        """Members have experts of their own; and where messages cost next to nothing, groups of tokens."""
+        experts = NEAR.replace("500 GB/s", "5 GB/s")
+        for kind, layout, cluster, letter in ((Mixture, EVEN, experts, "e"), (Mixture, UNEVEN, experts, "e"),
+                                              (OneHotMixture, EVEN, NEAR, "g")):
+            with self.subTest(kind=kind.__name__, layout=layout, letter=letter):
+                plan = plan_of(kind, layout, 2, cluster=cluster)
+                self.assertIn(f'einsum_1 split="index {letter}"', plan.text)
+                self.assertEqual("parameter layers.0.up type=fp32 shape=8x32x64 forms=part:0:" in plan.text, letter == "e")
+                self.compare(kind, plan)
 
     def test_batch_norm(self):
         plan = plan_of(BatchNet, UNEVEN, 2, cluster=NEAR)

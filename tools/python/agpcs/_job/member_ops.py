@@ -15,15 +15,15 @@ from agpcs._job.graph import argument, schema, where
 
 # They compute on what they get, whatever extents that has: their arguments have none of the tensors' extents.
 _AS_IT_IS = {f"aten::{name}" for name in """
-    abs add add_ addmm alias baddbmm batch_norm bmm cat ceil clamp clone contiguous copy cos detach
-    div dropout elu eq erf exp expm1 feature_dropout flatten floor gelu ge gt hardsigmoid hardswish hardtanh layer_norm le
+    abs add add_ addmm alias argmax baddbmm batch_norm bmm cat ceil clamp clone contiguous copy cos detach
+    div dropout einsum elu eq erf exp expm1 feature_dropout flatten floor gelu ge gt hardsigmoid hardswish hardtanh layer_norm le
     leaky_relu lift_fresh_copy linear log log1p log_softmax logical_and logical_not logical_or lt masked_fill matmul
-    maximum minimum mish mm movedim mul ne neg permute pow prelu reciprocal relu relu6 rms_norm rsqrt rsub selu sigmoid sign silu
+    maximum minimum mish mm movedim mul ne neg one_hot permute pow prelu reciprocal relu relu6 rms_norm rsqrt rsub selu sigmoid sign silu
     sin softmax softplus sqrt square sub t tanh to transpose type_as unsqueeze where _to_copy _softmax _log_softmax amax amin sum
     cumsum""".split()}
 # Along these axes, no tensor of theirs is divided by any split.
 _ALONG = {"aten::softmax": "dim", "aten::_softmax": "dim", "aten::log_softmax": "dim", "aten::_log_softmax": "dim",
-          "aten::cumsum": "dim"}
+          "aten::cumsum": "dim", "aten::argmax": "dim"}
 
 
 class Call:
@@ -74,8 +74,8 @@ def member_call(call):
     elif name not in _AS_IT_IS:
         call.refuse(f"parts of {name.replace('::', '.')}")
     if name in _ALONG:
-        rank = call.given("self").meta["val"].dim()
-        if call.axis_of("self") == call.given(_ALONG[name]) % rank:
+        rank, axis, along = call.given("self").meta["val"].dim(), call.axis_of("self"), call.given(_ALONG[name])
+        if axis is not None and (along is None or axis == along % rank):
             call.refuse("an operator along the axis that is divided")
 
 
