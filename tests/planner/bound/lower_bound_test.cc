@@ -3,8 +3,8 @@
 
 #include "ir/base/all_values.h"
 #include "planner/evaluate/evaluator.h"
-#include "planner/seed/layout/layout.h"
 #include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/problem/layouts.h"
 #include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
@@ -31,6 +31,7 @@ using testing::graph_of;
 using testing::problem_of;
 using testing::random_interleaved;
 using testing::random_strategy;
+using testing::strategies_of;
 
 /// Layers of random widths; some read an earlier layer of their width, too, the first of width 256
 /// a gate that has no gradient. `tied`: layers of equal widths have one matrix.

@@ -5,6 +5,7 @@
 #include "planner/plan_problem.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
+#include "tests/planner/problem/layouts.h"
 #include "tests/planner/problem/problems.h"
 
 #include <gmock/gmock.h>
@@ -21,9 +22,7 @@ std::string refusal(std::string_view text) {
 }
 
 std::vector<Strategy> strategies_of(const Problem& problem, std::string_view text) {
-  auto layout = parse_layout(text, problem.cluster);
-  EXPECT_TRUE(layout.ok()) << layout.status().message();
-  auto strategies = make_layout_seeder(std::move(*layout))->seed(problem, Rng(0));
+  auto strategies = testing::strategies_of(problem, text);
   EXPECT_TRUE(strategies.ok()) << strategies.status().message();
   return std::move(*strategies);
 }

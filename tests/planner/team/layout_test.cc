@@ -7,6 +7,7 @@
 #include "planner/problem/shares.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team/stage_teams.h"
+#include "tests/planner/problem/layouts.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 
@@ -25,18 +26,14 @@
 namespace agpcs {
 namespace {
 
+using testing::strategies_of;
+
 using ::testing::ElementsAre;
 
 std::string refusal(std::string_view text) {
   const auto layout = parse_layout(text, testing::eight_devices());
   EXPECT_EQ(layout.status().code(), StatusCode::kUsage) << text;
   return layout.status().message();
-}
-
-Result<std::vector<Strategy>> strategies_of(const Problem& problem, std::string_view text) {
-  auto layout = parse_layout(text, problem.cluster);
-  AGPCS_CHECK(layout.ok(), "{}", layout.status().message());
-  return make_layout_seeder(std::move(*layout))->seed(problem, Rng(0));
 }
 
 TEST(TeamLayout, IsRefusedWithTheReason) {
