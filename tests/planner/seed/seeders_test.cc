@@ -55,7 +55,8 @@ TEST(Seeders, EveryCandidateVerifiesAndBecomesAPlanThatVerifies) {
         problem_of(branches ? branching() : chain(12), fast_and_slow(), 48, options);
     for (const SeederEntry& entry : named_seeders()) {
       const std::vector<Strategy> strategies = seeds_of(entry.name, *problem);
-      EXPECT_EQ(strategies.empty(), entry.name == "even") << entry.name;  // the model fits a device
+      // The model fits a device, and links are too slow for a team to divide an operator.
+      EXPECT_EQ(strategies.empty(), entry.name == "even" || entry.name == "teams") << entry.name;
       for (const Strategy& strategy : strategies) {
         EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 48).message(), "");
         const auto evaluated = evaluate(*problem, strategy, MadeBy());

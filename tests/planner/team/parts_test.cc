@@ -19,6 +19,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,6 +86,8 @@ struct Unlike {
   /// How much longer passes may be than the best of all; a climb may end where others are better.
   double worse = 0;
 };
+
+void PrintTo(const Unlike& unlike, std::ostream* out) { *out << unlike.name; }  // NOLINT
 
 /// Members that are unlike in arithmetic, in memory bandwidth, in both, and a team of three.
 const Unlike kUnlike[] = {
