@@ -16,7 +16,7 @@ TEST(PlanSplitsMembers, SaysWhatEachMemberHasAndWhatTheyExchange) {
   const PlanSays outcome = run({"splits", kCnn, "--members", "5:3", "--samples", "512"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, R"(small_cnn: 2 members, 5:3, with 512 samples a micro-batch, 1 a step
-by the figures of A100-SXM4-80GB in fp32 and nvswitch-a100: 91.4us a micro-batch, 19.3us of it collectives; 115us on member 0 alone
+by the figures of A100-SXM4-80GB in fp32 and nvswitch-a100: 101us a micro-batch, 28.9us of it exchanges; 115us on member 0 alone
 
 member  part  parameters  FLOPs
      0   5/8        3510  62.5%
@@ -45,7 +45,7 @@ backward, between the same operators in reverse
 TEST(PlanSplitsMembers, SlowNetworkLetsEachMemberComputeAll) {
   const PlanSays outcome = run({"splits", kCnn, "--members", "1:1", "--network", "ethernet-10g"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("0s of it collectives"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("0s of it exchanges"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("Conv_conv1 .. loss/logits/softmax_cross_entropy: 9 whole\n"),
             std::string::npos)
       << outcome.out;

@@ -211,7 +211,7 @@ std::string team_text(const Graph& graph, const TeamAnswer& answer) {
   const double all = answer.seconds.per_micro_batch(options.micro_batches);
   std::string text = fmt::format(
       "{}: {} members, {}, with {} a micro-batch, {} a step\n"
-      "by the figures of {} in {} and {}: {} a micro-batch, {} of it collectives; {} on member {} "
+      "by the figures of {} in {} and {}: {} a micro-batch, {} of it exchanges; {} on member {} "
       "alone\n",
       graph.called(), body.members(), options.members, plural(options.samples, "sample"),
       options.micro_batches, options.accelerator, options.precision, options.network,
