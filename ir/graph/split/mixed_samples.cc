@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -73,14 +75,27 @@ class Walk {
  private:
   OfSamples& of(TensorId id) { return has_[static_cast<std::size_t>(id)]; }
 
+  /// Returns the inputs whose values the operator reads, not their extents or type alone.
+  static std::vector<TensorId> read_by(const Op& op) {
+    constexpr std::string_view kReadNone[] = {"Shape", "Size", "EyeLike", "RandomNormalLike",
+                                              "RandomUniformLike"};
+    if (std::find(std::begin(kReadNone), std::end(kReadNone), op.type) != std::end(kReadNone)) {
+      return {};
+    }
+    std::vector<TensorId> inputs = op.inputs;
+    if (op.type == "CastLike") inputs.resize(1);
+    std::erase(inputs, kNone);
+    return inputs;
+  }
+
   bool reads_samples(const Op& op) {
-    return std::any_of(op.inputs.begin(), op.inputs.end(), [this](TensorId id) {
-      return id != kNone && of(id) != OfSamples::kNothing;
-    });
+    const std::vector<TensorId> inputs = read_by(op);
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [this](TensorId id) { return of(id) != OfSamples::kNothing; });
   }
 
   void note_outputs(const Op& op) {
-    if (op.type == "Shape" || op.type == "Size" || !reads_samples(op)) return;
+    if (!reads_samples(op)) return;
     for (const TensorId id : op.outputs) {
       if (id == kNone) continue;
       of(id) = growing_axes(graph_.tensor(id)) > 0 ? OfSamples::kEach : OfSamples::kAll;
@@ -114,8 +129,8 @@ class Walk {
     const Tensor& output = graph_.tensor(op.outputs[0]);
     if (growing_axes(output) < 2) return "";
     int single = 0;
-    for (const TensorId id : op.inputs) {
-      if (id == kNone || of(id) != OfSamples::kEach) continue;
+    for (const TensorId id : read_by(op)) {
+      if (of(id) != OfSamples::kEach) continue;
       if (growing_axes(graph_.tensor(id)) > 1) return "";
       ++single;
     }
@@ -124,8 +139,8 @@ class Walk {
   }
 
   std::string back_to_each(const Op& op) {
-    for (const TensorId id : op.inputs) {
-      if (id == kNone || of(id) != OfSamples::kAll) continue;
+    for (const TensorId id : read_by(op)) {
+      if (of(id) != OfSamples::kAll) continue;
       return fmt::format("{} brings '{}' ({}), which is of all samples, to each of them", op.type,
                          graph_.tensor(id).name, type_text(graph_.tensor(id)));
     }

@@ -172,8 +172,8 @@ class Outside:
 
     def around(self, job):
         stack = contextlib.ExitStack()
-        for owner, name in ((job._player, "_compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
-                            (torch.autograd, "backward"), (links.Works, "wait"), (buckets.Bucket, "wait"), (dist, "isend"),
+        stage, = job._player._stages.values()
+        for owner, name in ((stage, "compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"), (torch.autograd, "backward"), (links.Works, "wait"), (buckets.Bucket, "wait"), (dist, "isend"),
                             (dist, "irecv"), (dist, "all_reduce")):
             stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))
         return stack
@@ -201,7 +201,8 @@ def seconds_by_way(rank, name, width, plan, rounds, steps):
     model = model_of(name, width)
     job = agpcs.torch.Job(model, plan, nn.functional.cross_entropy,
                           lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), batch_of(name, 0))
-    module = job._player._stage.module  # the job's own stage, with its parameters
+    part = next(iter(job._player._stages.values())).part  # the job's own stage
+    module = part.module  # with its parameters
     schedule = Schedule1F1B(PipelineStage(Part(module), rank, 2, torch.device("cpu")), plan.micro_batches,
                             loss_fn=nn.functional.cross_entropy)
 
@@ -213,7 +214,7 @@ def seconds_by_way(rank, name, width, plan, rounds, steps):
             schedule.step(target=batch[1], losses=[])
         job.optimizer.step()
 
-    value = (job._player._stage.sent or job._player._stage.received)[0]
+    value = (part.sent or part.received)[0]
     plain = Plain(model.halves()[rank], job.optimizer, rank, plan.micro_batches, (BATCH // plan.micro_batches, *value.shape))
     ways = {"agpcs.torch.Job": job.step, "torch.distributed.pipelining": torch_step, "plain loop": plain.step}
     gradients = {}

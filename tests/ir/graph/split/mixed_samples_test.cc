@@ -65,6 +65,10 @@ TEST(MixedSamples, AreNotFoundWhereEachIsAlone) {
                   "take: n = Gather-13(f, first) axis=0 -> fp32[1]\n"
                   "over: y = Div-14(x, n) -> fp32[n,4]\n"),
             "");
+  EXPECT_EQ(found("parameter g fp32[4]\n"
+                  "cast: h = CastLike-15(g, x) -> fp32[4]\n"
+                  "scale: y = Mul-14(x, h) -> fp32[n,4]\n"),
+            "");
   for (const Graph& graph :
        {testing::gpt_graph(), testing::llama_graph(), testing::cnn_graph(), testing::moe_graph()}) {
     EXPECT_TRUE(mixed_samples(graph).empty()) << graph.name;
