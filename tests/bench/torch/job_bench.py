@@ -173,7 +173,8 @@ class Outside:
     def around(self, job):
         stack = contextlib.ExitStack()
         stage, = job._player._stages.values()
-        for owner, name in ((stage, "compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"), (torch.autograd, "backward"), (links.Works, "wait"), (buckets.Bucket, "wait"), (dist, "isend"),
+        for owner, name in ((stage, "compute"), (job._mean_loss, "_loss_fn"), (job.optimizer, "step"),
+                            (torch.autograd, "backward"), (links.Works, "wait"), (buckets.Bucket, "wait"), (dist, "isend"),
                             (dist, "irecv"), (dist, "all_reduce")):
             stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))
         return stack
