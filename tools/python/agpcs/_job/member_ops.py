@@ -121,6 +121,31 @@ def _unbind(call):
         call.refuse("single elements of the divided axis")
 
 
+def _select(call):
+    """An element of the divided axis: the member that has it gives it, the others zeros."""
+    dim = call.given("dim") % call.given("self").meta["val"].dim()
+    if call.axis_of("self") != dim:
+        return
+    if call.results[0] is None or call.results[0].lying.kind != "sum":
+        call.refuse("single elements of the divided axis that are no summands")
+    form = call.form("self")
+    whole, _ = call.extents(form)
+    index, own, at = call.given("index") % whole, None, 0
+    for begin, end in form.lying.ranges[call.member]:
+        if begin <= index < end:
+            own = at + index - begin
+        at += end - begin
+    call.target, call.arguments, call.options = _element_of_part, [call.arguments[0], dim, own], {}
+
+
+def _element_of_part(x, dim, own):
+    """The element `own` of the part; None: another member has it."""
+    if own is not None:
+        return x.select(dim, own)
+    other = x.select(dim, 0)  # gets a gradient of zeros
+    return torch.where(torch.zeros((), dtype=torch.bool, device=x.device), other, 0)
+
+
 def _slice(call):
     whole = call.given("self").meta["val"]
     dim = call.given("dim") % whole.dim()
@@ -205,7 +230,8 @@ _RULES = {
     **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d"), _conv),
     **dict.fromkeys((f"aten::{name}" for name in ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "upsample_nearest2d",
                                                   "upsample_bilinear2d")), _of_images),
-    "aten::squeeze": _squeeze, "aten::unflatten": _unflatten, "aten::unbind": _unbind, "aten::select": _unbind, "aten::slice": _slice, "aten::mean": _mean,
+    "aten::squeeze": _squeeze, "aten::unflatten": _unflatten, "aten::unbind": _unbind,
+    "aten::select": _select, "aten::slice": _slice, "aten::mean": _mean,
     "aten::scaled_dot_product_attention": _attention, "aten::embedding": _embedding,
 }
 
