@@ -123,6 +123,9 @@ class RankExecutor final : public TorchExecutor {
     return first_that([&](int stage) { return stage == c.from || stage == c.to; });
   }
   TorchExecutor& of_bucket(int bucket) const {
+    if (bucket < 0 || bucket >= static_cast<int>(plan_.buckets.size())) {
+      return *stages_.front().executor;  // which says what is wrong
+    }
     const PlanBucket& b = plan_.buckets[static_cast<std::size_t>(bucket)];
     return first_that([&](int stage) { return b.is_of(stage); });
   }

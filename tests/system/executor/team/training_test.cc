@@ -297,6 +297,21 @@ std::int64_t peak_of(const TeamCase& one, const Plan& plan, const TeamSeat& seat
   return live->peak();
 }
 
+/// A body of members between whom nothing but arithmetic takes time, so that they divide what they
+/// can.
+TeamBody most_divided_body(const TeamCase& one, const Parts& parts, std::int64_t samples) {
+  TeamProblem problem = problem_of(one, parts, samples, 1e16);
+  TeamSpeeds speeds{{}, {}, 1e16, 0};
+  for (const std::int64_t part : parts) {
+    speeds.flops.push_back(1e9 * static_cast<double>(part));
+    speeds.memory.push_back(1e16);
+  }
+  problem.costs = roofline_costs(one.graph, speeds, samples, problem.precision);
+  Result<TeamChoice> choice = choose_team_body(problem);
+  AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+  return std::move(choice->body);
+}
+
 TEST(TeamTraining, EveryMemberHasAboutItsPartOfTheBytesOfOneAlone) {
   TeamCase one{"GPT", testing::gpt_graph({4, 32, 128, 8, 8, 512, 256}), {}};
   one.ops.resize(one.graph.ops.size());
@@ -306,7 +321,7 @@ TEST(TeamTraining, EveryMemberHasAboutItsPartOfTheBytesOfOneAlone) {
     const Plan plan = plan_of(one, optimizer_of_teams(OptimizerKind::kAdam), "", samples);
     const std::int64_t alone = peak_of(one, plan, {}, [](double own) { return own; });
     for (const Parts& parts : {Parts{1, 1}, Parts{5, 3}, Parts{2, 1, 1}}) {
-      const TeamBody body = chosen_body(one, parts, samples, 1e13);
+      const TeamBody body = most_divided_body(one, parts, samples);
       MemberThreads threads(parts.size(), &body);
       std::vector<std::int64_t> peaks(parts.size());
       threads.run([&](std::size_t m) {
