@@ -297,16 +297,10 @@ std::int64_t peak_of(const TeamCase& one, const Plan& plan, const TeamSeat& seat
   return live->peak();
 }
 
-/// A body of members between whom nothing but arithmetic takes time, so that they divide what they
-/// can.
+/// A body of members that would rather exchange anything than hold a parameter.
 TeamBody most_divided_body(const TeamCase& one, const Parts& parts, std::int64_t samples) {
-  TeamProblem problem = problem_of(one, parts, samples, 1e16);
-  TeamSpeeds speeds{{}, {}, 1e16, 0};
-  for (const std::int64_t part : parts) {
-    speeds.flops.push_back(1e9 * static_cast<double>(part));
-    speeds.memory.push_back(1e16);
-  }
-  problem.costs = roofline_costs(one.graph, speeds, samples, problem.precision);
+  TeamProblem problem = problem_of(one, parts, samples, 1e13);
+  problem.held_element = 1e-6;
   Result<TeamChoice> choice = choose_team_body(problem);
   AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
   return std::move(choice->body);
