@@ -19,9 +19,7 @@ namespace {
 constexpr int kMostOfAClimb = 24;       // evaluations
 constexpr std::size_t kMostStarts = 4;  // pipelines whose device groups are taken
 constexpr double kWorthAClimb = 1.3;    // of the best step, for pipelines to start from
-constexpr double kClearly = 1 - 1e-6;   // a step that is less by less is not worth a move
 constexpr int kMostEach = 16;
-constexpr double kNoLimit = 1e300;  // of a step, for the evaluator
 
 bool is_pipeline(const Strategy& strategy) {
   return strategy.stages.size() > 1 && strategy.bodies.empty() &&
@@ -52,9 +50,7 @@ class InterleavedClimber {
         evaluator_(evaluator),
         interrupted_(interrupted),
         layouts_(problem),
-        numbers_(problem.options.micro_batches > 0
-                     ? std::vector<std::int64_t>{problem.options.micro_batches}
-                     : micro_batch_numbers(problem.training.batch)) {}
+        numbers_(micro_batch_numbers(problem)) {}
 
   /// Climbs with the device groups of `pipeline`; returns the best strategy that is better than
   /// `least`.
@@ -117,8 +113,8 @@ class InterleavedClimber {
     if (!made.ok() || !*made) return false;
     --left_;
     Strategy strategy = **std::move(made);
-    const double most = first || !score_.fits() ? kNoLimit : score_.step_seconds;
-    score = evaluator_.evaluate_up_to(strategy, most);
+    score = first ? evaluator_.evaluate(strategy)
+                  : evaluator_.evaluate_up_to(strategy, most_seconds(score_));
     if (!score.whole || !score.fits()) return false;
     keep_more(problem_, evaluator_, strategy, score);
     if (is_clearly_better(score, least_)) {
@@ -126,10 +122,6 @@ class InterleavedClimber {
       found_ = Seed{std::move(strategy), score, "interleaved", false};
     }
     return first || is_clearly_better(score, score_);
-  }
-
-  static bool is_clearly_better(const Score& a, const Score& b) {
-    return is_better(a, b) && (!b.fits() || a.step_seconds < kClearly * b.step_seconds);
   }
 
   const Problem& problem_;

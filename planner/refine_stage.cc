@@ -156,11 +156,15 @@ void take(Seed found, const PlanOptions& options, Decision& decision) {
   decision.as_it_is = false;
 }
 
+Seed seed_of(Evaluator& evaluator, const Decision& decision) {
+  return {decision.strategy, evaluator.evaluate(decision.strategy), decision.made_by.seeder,
+          decision.as_it_is};
+}
+
 /// Takes a plan with teams where that is better.
 void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                const PlanOptions& options, Decision& decision) {
-  const Seed now = {decision.strategy, evaluator.evaluate(decision.strategy),
-                    decision.made_by.seeder, decision.as_it_is};
+  const Seed now = seed_of(evaluator, decision);
   std::optional<Seed> found =
       search_teams(problem, evaluator, now, seeds.pool, options.interrupted);
   if (found) take(std::move(*found), options, decision);
@@ -173,8 +177,7 @@ void use_interleaved(const Problem& problem, Evaluator& evaluator, const Seeds& 
     return seed.strategy.schedule == Schedule::kInterleaved;
   });
   if (!known && !options.interleave) return;
-  const Seed now = {decision.strategy, evaluator.evaluate(decision.strategy),
-                    decision.made_by.seeder, decision.as_it_is};
+  const Seed now = seed_of(evaluator, decision);
   std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds.pool, options);
   if (found) take(std::move(*found), options, decision);
 }

@@ -44,9 +44,7 @@ class TeamClimber {
         interrupted_(interrupted),
         teams_(problem),
         timers_(problem),
-        numbers_(problem.options.micro_batches > 0
-                     ? std::vector<std::int64_t>{problem.options.micro_batches}
-                     : micro_batch_numbers(problem.training.batch)) {}
+        numbers_(micro_batch_numbers(problem)) {}
 
   /// Returns the best strategy with teams on the way that is better than the start.
   std::optional<Seed> climb(const Seed& start) {
@@ -144,13 +142,9 @@ class TeamClimber {
       if (!strategy && !spare_memory && !score_.fits()) continue;
       if (!strategy) return false;
       if (spare_memory) help(*strategy);
-      const double most = score_.fits() ? score_.step_seconds : kNoLimit;
-      const Score score = evaluator_.evaluate_up_to(*strategy, most);
+      const Score score = evaluator_.evaluate_up_to(*strategy, most_seconds(score_));
       if (!score.fits() && !strategy->bodies.empty() && !spare_memory) continue;
-      if (!score.whole || !is_better(score, score_)) return false;
-      if (score.fits() && score_.fits() && score.step_seconds > kClearly * score_.step_seconds) {
-        return false;
-      }
+      if (!score.whole || !is_clearly_better(score, score_)) return false;
       here_ = *std::move(strategy);
       score_ = score;
       return true;
@@ -243,9 +237,6 @@ class TeamClimber {
     }
     return false;
   }
-
-  static constexpr double kNoLimit = 1e300;
-  static constexpr double kClearly = 1 - 1e-6;  // a step that is less by less is not worth a move
 
   const Problem& problem_;
   Evaluator& evaluator_;

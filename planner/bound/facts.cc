@@ -10,8 +10,7 @@
 namespace agpcs {
 
 BoundFacts::BoundFacts(const Problem& of) : problem(of), costs(of.costs), batch(of.training.batch) {
-  const std::int64_t fixed = problem.options.micro_batches;
-  numbers = fixed > 0 ? std::vector{fixed} : micro_batch_numbers(batch);
+  numbers = micro_batch_numbers(problem);
   samples = batch / numbers.front();
   largest = largest_micro_batch(batch, numbers.front());
   const std::vector<int> counts = count_devices(problem.cluster, 0, problem.cluster.device_count());

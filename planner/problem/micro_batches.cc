@@ -54,4 +54,9 @@ std::vector<std::int64_t> micro_batch_numbers(std::int64_t batch) {
   return numbers;
 }
 
+std::vector<std::int64_t> micro_batch_numbers(const Problem& problem) {
+  const std::int64_t fixed = problem.options.micro_batches;
+  return fixed > 0 ? std::vector{fixed} : micro_batch_numbers(problem.training.batch);
+}
+
 }  // namespace agpcs

@@ -130,9 +130,7 @@ class EvenSeeds {
         sums_(sums),
         most_stages_(most_stages),
         unwanted_(std::move(unwanted)),
-        numbers_(problem.options.micro_batches > 0
-                     ? std::vector<std::int64_t>{problem.options.micro_batches}
-                     : micro_batch_numbers(problem.training.batch)),
+        numbers_(micro_batch_numbers(problem)),
         lines_(problem.cluster),
         model_(problem),
         evaluator_(problem),

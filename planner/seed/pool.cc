@@ -18,6 +18,16 @@ bool is_better(const Score& a, const Score& b) {
   return a.fits() ? a.step_seconds < b.step_seconds : a.lacking < b.lacking;
 }
 
+bool is_clearly_better(const Score& a, const Score& b) {
+  constexpr double kClearly = 1 - 1e-6;
+  return is_better(a, b) && (!b.fits() || a.step_seconds <= kClearly * b.step_seconds);
+}
+
+double most_seconds(const Score& score) {
+  constexpr double kAny = 1e300;
+  return score.fits() ? score.step_seconds : kAny;
+}
+
 SeedPool SeedPool::known_to_moves() const {
   SeedPool pool;
   for (const Seed& seed : seeds_) {

@@ -21,6 +21,11 @@ struct Seed {
 /// Returns whether `a` is better: it fits and `b` does not, or its step is shorter, or neither fits
 /// and it lacks less.
 bool is_better(const Score& a, const Score& b);
+/// Returns whether `a` is better by more than rounding: its step by a part in a million, if both
+/// fit.
+bool is_clearly_better(const Score& a, const Score& b);
+/// Returns how long the step of a strategy that is better than one of `score` can be.
+double most_seconds(const Score& score);
 
 class SeedPool {
  public:

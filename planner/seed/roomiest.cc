@@ -27,9 +27,7 @@ class RoomyPipelines {
       : problem_(problem),
         evaluator_(evaluator),
         sums_(sums),
-        numbers_(problem.options.micro_batches > 0
-                     ? std::vector<std::int64_t>{problem.options.micro_batches}
-                     : micro_batch_numbers(problem.training.batch)),
+        numbers_(micro_batch_numbers(problem)),
         of_kind_(problem.cluster.kinds.size()) {
     for (DeviceId id = 0; id < problem.cluster.device_count(); ++id) {
       const int kind = problem.cluster.devices[at(id)].kind;

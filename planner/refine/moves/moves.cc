@@ -161,9 +161,7 @@ StrategyMoves::StrategyMoves(const Problem& problem)
     speeds_.push_back(speed);
   }
   for (const double bytes : problem.blocks.cut_bytes) dearest_cut_ = std::max(dearest_cut_, bytes);
-  micro_batches_ = problem.options.micro_batches > 0
-                       ? std::vector<std::int64_t>{problem.options.micro_batches}
-                       : micro_batch_numbers(problem.training.batch);
+  micro_batches_ = micro_batch_numbers(problem);
 }
 
 namespace {
