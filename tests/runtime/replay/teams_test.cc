@@ -164,8 +164,7 @@ TEST(TeamReplayer, AnExecutorThatKnowsNoTeamsIsRefused) {
     const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, {});
     EXPECT_THAT(replayer.status().message(),
                 ::testing::HasSubstr("the plan has teams, and the executor does not divide "
-                                     "operators among ranks\n  hint: a plan whose replicas are "
-                                     "single devices"));
+                                     "operators among ranks\n  hint: plan with --without teams"));
   });
 }
 
