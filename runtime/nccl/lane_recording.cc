@@ -12,6 +12,17 @@ namespace agpcs {
 
 using std::chrono::milliseconds;
 
+namespace {
+
+// Returns whether the capture that the stream is part of was broken off.
+bool capture_is_broken(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status == cudaStreamCaptureStatusInvalidated;
+}
+
+}  // namespace
+
 std::string NcclLane::Job::text() const {
   if (replayed == nullptr) return operation.text();
   const std::string unfinished = replayed->unfinished();
@@ -84,8 +95,9 @@ void NcclLane::notice() {
   changed_.notify_all();
 }
 
-// Joins the capture by the event of the computations before it. If the capture was broken off on
-// the compute stream (by an operator that asks the device for a value), NCCL is not called.
+// Joins the capture by the event of the computations before it. An operator that asks the device
+// for a value breaks the capture off, at any moment: NCCL is not called after that, and what fails
+// because of it is the recording, not the lane.
 void NcclLane::record(Job& job) {
   NcclRecorded made;
   made.operation = job.operation;
@@ -104,6 +116,7 @@ void NcclLane::record(Job& job) {
     if (status.ok()) {
       status = cuda_status(cudaEventRecord(made.joins, stream_), "record an event");
     }
+    if (!status.ok() && capture_is_broken(stream_)) broken = std::exchange(status, Status());
   }
   awaited_ = {};
   made.begun = std::exchange(job.begun, nullptr);

@@ -68,6 +68,11 @@ std::string first_two_words(std::string_view text) {
   return std::string(text.substr(0, text.find(' ', one + 1)));
 }
 
+std::string openblas_kernels(const BlasLibrary& blas) {
+  const auto core = blas.find<const char*()>("openblas_get_corename");
+  return core == nullptr ? "" : core();
+}
+
 std::string name_of_openblas(const BlasLibrary& blas, std::string_view config) {
   std::string name = first_two_words(config);
   if (const auto parallel = blas.find<int()>("openblas_get_parallel")) {
@@ -75,9 +80,7 @@ std::string name_of_openblas(const BlasLibrary& blas, std::string_view config) {
     if (threads == kOwnThreads) name += " pthreads";
     if (threads == kOpenMp) name += " OpenMP";
   }
-  if (const auto core = blas.find<const char*()>("openblas_get_corename")) {
-    name += fmt::format(" {}", core());
-  }
+  if (const std::string kernels = openblas_kernels(blas); !kernels.empty()) name += " " + kernels;
   return name;
 }
 
@@ -125,7 +128,7 @@ double best_product_seconds(std::int64_t side) {
 
 Blas loaded_blas() {
   const BlasLibrary blas;
-  return {name_of(blas), blas.path()};
+  return {name_of(blas), blas.path(), at::hasMKL() ? "" : openblas_kernels(blas)};
 }
 
 void use_blas_threads(int count) {

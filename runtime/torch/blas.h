@@ -10,6 +10,8 @@ namespace agpcs {
 struct Blas {
   std::string name;  ///< "OpenBLAS 0.3.21 OpenMP SkylakeX"; otherwise "libblas.so.3.11.0 of blas"
   std::string library;  ///< path of the library that multiplies; empty: not known
+  std::string
+      kernels;  ///< those that OpenBLAS took for the processor, "SkylakeX"; empty: another BLAS
 };
 /// Returns the BLAS of this process.
 Blas loaded_blas();

@@ -242,6 +242,13 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*
   stream->capture_into(std::move(graph), 0);
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const InCapture capture = stream->captured();
+  *status = !capture.graph    ? cudaStreamCaptureStatusNone
+            : broken(capture) ? cudaStreamCaptureStatusInvalidated
+                              : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   const InCapture capture = stream->captured();

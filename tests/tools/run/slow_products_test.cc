@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/processes/slow_products.h"
 
+#include "tools/run/processes/blas_kernels.h"
+
 #include <gtest/gtest.h>
 
 namespace agpcs {
@@ -22,8 +24,16 @@ TEST(SlowProducts, AreWarnedOfWithFiguresAndTheBlas) {
             "(2.6 GHz x 16 floats x 4 operations)\n"
             "  the BLAS that LibTorch uses is libblas.so.3.11.0 of blas "
             "(/lib/blas/libblas.so.3.11.0)\n"
-            "  hint: install a fast one, OpenBLAS (Debian: libopenblas0-openmp): steps are many "
-            "times as long without, and so are those that a profile measures\n");
+            "  hint: install a fast one, OpenBLAS (Debian: libopenblas0-openmp); steps are many "
+            "times as long otherwise, and so are those that a profile measures\n");
+}
+
+TEST(SlowProducts, OfOpenBlasMayBeAskedFor) {
+  ProductSpeed speed = reference_blas();
+  speed.blas = "OpenBLAS 0.3.21 OpenMP Prescott";
+  EXPECT_NE(slow_product_warning(speed).find("hint: let it choose the processor's kernels (unset "
+                                             "OPENBLAS_CORETYPE), or install a later one; steps"),
+            std::string::npos);
 }
 
 TEST(SlowProducts, ABlasWithoutAFileIsNamedAlone) {
@@ -61,6 +71,20 @@ TEST(SlowProducts, NothingIsSaidOfWhatIsNotKnown) {
   ProductSpeed speed = reference_blas();
   speed.vectors = {};
   EXPECT_EQ(slow_product_warning(speed), "");
+}
+
+// What OpenBLAS 0.3.21 takes on a Xeon of 2023, which has AVX-512.
+TEST(BlasKernels, OfAProcessorThatOpenBlasDoesNotKnowAreReplaced) {
+  EXPECT_EQ(better_kernels("Prescott", {16, 4}), "Haswell");
+  EXPECT_EQ(better_kernels("Barcelona", {8, 4}), "Haswell");
+}
+
+TEST(BlasKernels, ThatFitTheProcessorStay) {
+  EXPECT_EQ(better_kernels("SkylakeX", {16, 4}), "");
+  EXPECT_EQ(better_kernels("Zen", {8, 4}), "");
+  EXPECT_EQ(better_kernels("Nehalem", {4, 2}), "");      // a processor of that time
+  EXPECT_EQ(better_kernels("Sandybridge", {8, 2}), "");  // AVX without fused operations
+  EXPECT_EQ(better_kernels("", {16, 4}), "");            // not OpenBLAS
 }
 
 }  // namespace
