@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <unistd.h>
 
 namespace agpcs {
@@ -32,8 +34,10 @@ std::string better_kernels(const std::string& kernels, const VectorUnit& vectors
 void use_better_kernels(char** argv) {
   if (std::getenv(kVariable) != nullptr) return;
   const std::string better = better_kernels(loaded_blas().kernels, vector_unit());
-  if (better.empty() || setenv(kVariable, better.c_str(), 1) != 0) return;
-  execv("/proc/self/exe", argv);  // returns if that is not possible: products are slow then
+  std::error_code error;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (better.empty() || error || setenv(kVariable, better.c_str(), 1) != 0) return;
+  execv(self.c_str(), argv);  // returns if that is not possible: products are slow then
   unsetenv(kVariable);
 }
 
