@@ -126,9 +126,10 @@ set_property(GLOBAL APPEND PROPERTY AGPCS_FOUND "PYTHON: ${agpcs_python_note}")
 find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What ccache asks for with precompiled headers: none of our sources reads __TIME__.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+  # The sloppiness is what ccache asks for with precompiled headers: none of our sources reads __TIME__. With the base
+  # folder, paths in this tree are relative, so that a second clone or worktree finds the objects of the first.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()
 
 function(agpcs_print_summary)
