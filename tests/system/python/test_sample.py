@@ -35,7 +35,8 @@ class Sample(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             said = self.run_in(folder, AUTOPLAN)
             shares = re.search(r"shares: \S+/0 (\d+), \S+/1 (\d+)", self.errors)
-            self.assertGreaterEqual(int(shares[1]), int(shares[2]), self.errors)
+            # A busy machine may measure any speeds; that shares follow them, test_autoplan.py proves.
+            self.assertEqual(int(shares[1]) + int(shares[2]), 64, self.errors)
             losses = [float(loss) for loss in re.findall(r"epoch \d+: loss (\S+)", said)]
             self.assertEqual(len(losses), 3, said)
             self.assertLess(losses[-1], 0.7 * losses[0])
