@@ -269,9 +269,9 @@ endfunction()
 #            [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
 # Declares a GoogleTest binary, tests/<name>, whose tests ctest runs one by one, with the source folder as working
-# directory. A test may use every library; one in `tools` or `training` finds the commands in AGPCS_BIN_DIR and a Python
-# with torch, or "", in AGPCS_TORCH_PYTHON (not the others: their objects are the same in every preset, and ccache knows
-# them again). Its label is its folder and the LABELS, joined: `ir-slow`.
+# directory. A test may use every library; one in `training` finds a Python with torch, or "", in AGPCS_TORCH_PYTHON (not
+# the others: their objects are the same in every preset, and ccache knows them again). Its label is its folder and the
+# LABELS, joined: `ir-slow`.
 function(agpcs_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;PRIVATE_DEPS;LABELS")
   agpcs_reject_unknown("agpcs_test(${name})" ${arg_UNPARSED_ARGUMENTS})
@@ -296,9 +296,8 @@ function(agpcs_test name)
   if(AGPCS_BUILD_COMPILER AND NOT folder MATCHES "^(ir|runtime)$" AND NOT "Torch::Torch" IN_LIST arg_PRIVATE_DEPS)
     agpcs_precompile_test_headers(${name})
   endif()
-  if(folder MATCHES "^(tools|training)$")
-    target_compile_definitions(${name} PRIVATE
-      AGPCS_BIN_DIR="${PROJECT_BINARY_DIR}/bin" AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
+  if(folder STREQUAL "training")
+    target_compile_definitions(${name} PRIVATE AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
   endif()
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"

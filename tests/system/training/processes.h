@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/torch/data/npy.h"
+#include "tests/support/commands.h"
 #include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 
 namespace agpcs::testing {
 
-inline const std::string kAgpcsRun = std::string(AGPCS_BIN_DIR) + "/agpcs-run";
+inline const std::string kAgpcsRun = command_path("agpcs-run");
 
 inline std::vector<double> read_losses(const std::string& path) {
   std::vector<double> losses;

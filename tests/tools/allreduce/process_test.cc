@@ -2,6 +2,8 @@
 // agpcs-allreduce as a process: what signals do to it.
 #include "tests/tools/process.h"
 
+#include "tests/support/commands.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kCommand = std::string(AGPCS_BIN_DIR) + "/agpcs-allreduce";
+const std::string kCommand = command_path("agpcs-allreduce");
 
 // A search that would take hours.
 TEST(AllreduceProcess, AnInterruptedSearchShowsItsBestSchedule) {

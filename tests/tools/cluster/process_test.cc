@@ -2,6 +2,7 @@
 // agpcs-cluster as a user runs it: alone, and as ranks of a launcher.
 #include "tests/tools/process.h"
 
+#include "tests/support/commands.h"
 #include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 
@@ -21,7 +22,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-const std::string kCommand = std::string(AGPCS_BIN_DIR) + "/agpcs-cluster";
+const std::string kCommand = command_path("agpcs-cluster");
 const std::string kTopology = "tests/tools/cluster/topologies/topo_8p_940.xml";
 
 std::string contents(const std::string& path) {

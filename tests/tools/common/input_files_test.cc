@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users name as a file and is none, or is far too long, wherever a command reads one.
+#include "tests/support/commands.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
@@ -20,8 +21,8 @@ using testing::HasSubstr;
 
 const std::string kModel = "samples/models/small_cnn.onnxtxt";
 const std::string kCluster = "samples/clusters/local-2.yaml";
-const std::string kPlanTool = AGPCS_BIN_DIR "/agpcs-plan";
-const std::string kCompile = AGPCS_BIN_DIR "/agpcs-compile";
+const std::string kPlanTool = command_path("agpcs-plan");
+const std::string kCompile = command_path("agpcs-compile");
 
 /// A place that a command reads a file from.
 struct Place {
@@ -66,7 +67,7 @@ class InputFiles : public testing::Test {
          "",
          {kCompile, kModel, kCluster, "-o", out, "--config", path},
          2},
-        {"schedule", kMostText, "", {AGPCS_BIN_DIR "/agpcs-allreduce", "--check", path}},
+        {"schedule", kMostText, "", {command_path("agpcs-allreduce"), "--check", path}},
     };
   }
 

@@ -2,6 +2,7 @@
 // agpcs-compile as its users start it: what golden files cannot show.
 #include "ir/plan/lookup.h"
 #include "planner/refine/refiner.h"
+#include "tests/support/commands.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 #include "tools/plan/search_log.h"
@@ -39,7 +40,7 @@ class CompileCommand : public testing::Test {
 
   /// agpcs-compile of a small model for eight devices, to my.plan, with `more` options.
   std::vector<std::string> command(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv = {AGPCS_BIN_DIR "/agpcs-compile", kModel, kCluster, "-o",
+    std::vector<std::string> argv = {command_path("agpcs-compile"), kModel, kCluster, "-o",
                                      path("my.plan")};
     argv.insert(argv.end(), more.begin(), more.end());
     return argv;
@@ -67,7 +68,7 @@ class CompileCommand : public testing::Test {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     EXPECT_TRUE(plan->made_by.interrupted);
     EXPECT_EQ(plan->made_by.refiner, "anneal");
-    Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("my.plan"), "--model", kModel,
+    Process check({command_path("agpcs-plan"), "check", path("my.plan"), "--model", kModel,
                    "--cluster", kCluster});
     EXPECT_EQ(check.wait(), 0) << check.errors();
   }
@@ -113,7 +114,7 @@ TEST_F(CompileCommand, RefusesAFileThatItCannotWriteBeforeItPlans) {
   Process of_log(command({"--search-log", log}));
   EXPECT_EQ(of_log.wait(), 1);
   EXPECT_EQ(of_log.errors(), log + ": error: cannot be written: No such file or directory\n");
-  Process of_plan({AGPCS_BIN_DIR "/agpcs-compile", kModel, kCluster, "-o", folder_.string()});
+  Process of_plan({command_path("agpcs-compile"), kModel, kCluster, "-o", folder_.string()});
   EXPECT_EQ(of_plan.wait(), 1);
   EXPECT_EQ(of_plan.errors(), folder_.string() + ": error: cannot be written: Is a directory\n");
 }
@@ -138,7 +139,7 @@ TEST_F(CompileCommand, CtrlCWhileItSeedsGivesTheFirstPlan) {
          "hosts:\n"
       << hosts << "training: {batch: 4096}\n";
   const std::string bert = "samples/models/bert_base.onnx";
-  Process process({AGPCS_BIN_DIR "/agpcs-compile", bert, path("large.yaml"), "-o", path("my.plan"),
+  Process process({command_path("agpcs-compile"), bert, path("large.yaml"), "-o", path("my.plan"),
                    "--refiner", "none", "--no-bound"});
   ASSERT_TRUE(process.wait_for_errors("first plan: step ")) << process.errors();
   process.signal(SIGINT);
@@ -146,8 +147,8 @@ TEST_F(CompileCommand, CtrlCWhileItSeedsGivesTheFirstPlan) {
   EXPECT_THAT(process.errors(),
               HasSubstr("error: interrupted while seeding: the plan is the best so far\n"));
   EXPECT_THAT(text_of(path("my.plan")), HasSubstr(" refiner=none evaluations=0 interrupted=yes\n"));
-  Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("my.plan"), "--model", bert,
-                 "--cluster", path("large.yaml")});
+  Process check({command_path("agpcs-plan"), "check", path("my.plan"), "--model", bert, "--cluster",
+                 path("large.yaml")});
   EXPECT_EQ(check.wait(), 0) << check.errors();
 }
 
@@ -183,7 +184,7 @@ TEST_F(CompileCommand, CutsAtModulesWhereTheFileSaysThem) {
 }
 
 TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
-  Process process({AGPCS_BIN_DIR "/agpcs-compile", "--help"});
+  Process process({command_path("agpcs-compile"), "--help"});
   EXPECT_EQ(process.wait(), 0);
   for (const RefinerEntry& entry : refiners()) {
     EXPECT_THAT(process.output(), HasSubstr(std::string(entry.name) + ": "));
@@ -201,7 +202,7 @@ TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
 TEST_F(CompileCommand, AttentionThatIsFusedIsCountedAsOneKernel) {
   const std::string bert = "samples/models/bert_base.onnx";
   const auto compiled = [&](const std::string& form) {
-    Process process({AGPCS_BIN_DIR "/agpcs-compile", bert, kCluster, "-o", path(form), "--seeder",
+    Process process({command_path("agpcs-compile"), bert, kCluster, "-o", path(form), "--seeder",
                      "data_parallel", "--refiner", "none", "--json", "--attention", form});
     EXPECT_EQ(process.wait(), 0) << process.errors();
     return process.output();
@@ -214,8 +215,8 @@ TEST_F(CompileCommand, AttentionThatIsFusedIsCountedAsOneKernel) {
     return agpcs::expected(*parse_plan(text_of(path(form)), form), name);
   };
   EXPECT_LT(expected("fused", "step"), expected("steps", "step"));
-  Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("fused"), "--model", bert, "--cluster",
-                 kCluster});
+  Process check(
+      {command_path("agpcs-plan"), "check", path("fused"), "--model", bert, "--cluster", kCluster});
   EXPECT_EQ(check.wait(), 0) << check.errors();
 }
 
@@ -268,7 +269,7 @@ class CompileHalf : public CompileCommand {
            "hosts:\n"
            "  - {name: a, devices: {kind: gpu, count: 2}}\n"
            "training: {batch: 32}\n";
-    std::vector<std::string> argv = {AGPCS_BIN_DIR "/agpcs-compile",
+    std::vector<std::string> argv = {command_path("agpcs-compile"),
                                      "tests/frontend/data/half.onnx",
                                      path("cluster.yaml"),
                                      "-o",

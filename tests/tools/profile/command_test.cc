@@ -2,6 +2,7 @@
 // agpcs-profile as its users start it.
 #include "frontend/cluster/profile_file.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/commands.h"
 #include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
@@ -28,7 +29,7 @@ using testing::StartsWith;
 
 const char* const kModel = "samples/models/small_cnn.onnxtxt";
 const char* const kCluster = "samples/clusters/local-2.yaml";
-const std::string kProfile = AGPCS_BIN_DIR "/agpcs-profile";
+const std::string kProfile = command_path("agpcs-profile");
 
 class ProfileCommand : public testing::Test {
  protected:
@@ -246,7 +247,7 @@ hosts:
 network: {topology: switch}
 training: {batch: 4, optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}
 )";
-  Process plan({AGPCS_BIN_DIR "/agpcs-compile", model, path("cluster.yaml"), "-o", path("p.plan")});
+  Process plan({command_path("agpcs-compile"), model, path("cluster.yaml"), "-o", path("p.plan")});
   ASSERT_EQ(plan.wait(), 0) << plan.errors();
   EXPECT_THAT(plan.output(), HasSubstr("5 of 5 operators measured"));
 }

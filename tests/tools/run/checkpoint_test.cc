@@ -2,6 +2,7 @@
 // Checkpoints as users of agpcs-run meet them: with real processes that are killed at any moment.
 #include "ir/base/rng.h"
 #include "runtime/job/checkpoint_folder.h"
+#include "tests/support/commands.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
@@ -27,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const char* const kModel = "samples/models/small_cnn.onnxtxt";
-const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
+const std::string kRun = command_path("agpcs-run");
 
 std::string text_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,7 +44,7 @@ class RunCheckpoints : public ::testing::Test {
   std::string compile(const std::string& name, const std::string& model,
                       const std::vector<std::string>& more) {
     const std::string path = folder_ / name;
-    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile",
+    std::vector<std::string> argv{command_path("agpcs-compile"),
                                   model,
                                   "samples/clusters/local-2.yaml",
                                   "--refiner",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that are frozen, from agpcs-compile to agpcs-run and what it saves.
+#include "tests/support/commands.h"
 #include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ class RunFrozen : public RunJobs {
     return process.errors();
   }
   std::string compile(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile",
+    std::vector<std::string> argv{command_path("agpcs-compile"),
                                   model_,
                                   "samples/clusters/local-2.yaml",
                                   "-q",

@@ -5,6 +5,7 @@
 
 #include "ir/base/fd.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/commands.h"
 #include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
@@ -24,12 +25,12 @@ namespace agpcs {
 class RunJobs : public testing::Test {
  protected:
   static constexpr const char* kModel = "samples/models/small_cnn.onnxtxt";
-  inline static const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
+  inline static const std::string kRun = command_path("agpcs-run");
 
   std::string compile(const std::string& name, const std::vector<std::string>& more,
                       const std::string& cluster = "samples/clusters/local-2.yaml") {
     const std::string path = folder_ / name;
-    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile", kModel, cluster, "-o", path};
+    std::vector<std::string> argv{command_path("agpcs-compile"), kModel, cluster, "-o", path};
     argv.insert(argv.end(), more.begin(), more.end());
     Process process(argv);
     EXPECT_EQ(process.wait(), 0) << process.errors();

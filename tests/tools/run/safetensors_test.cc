@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that agpcs-run saves as one safetensors file.
+#include "tests/support/commands.h"
 #include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
@@ -110,7 +111,7 @@ half (float[batch, 2] x) => (float[batch, 3] logits)
   const std::string peak = "{fp32: 50GFLOPS}";
   cluster.replace(cluster.find(peak), peak.size(), "{fp32: 50GFLOPS, fp16: 50GFLOPS}");
   std::ofstream(folder_ / "cluster.yaml") << cluster;
-  run({AGPCS_BIN_DIR "/agpcs-compile", model, folder_ / "cluster.yaml", "-q", "--refiner", "none",
+  run({command_path("agpcs-compile"), model, folder_ / "cluster.yaml", "-q", "--refiner", "none",
        "--precision", "fp16", "--freeze", "still", "-o", plan});
   std::vector<std::string> argv = train(plan, file_);
   argv[2] = model;

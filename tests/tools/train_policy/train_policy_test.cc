@@ -2,6 +2,7 @@
 // agpcs-train-policy as its users start it.
 #include "planner/flows/policy/policy.h"
 #include "planner/refine/q_network.h"
+#include "tests/support/commands.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
@@ -24,7 +25,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-const std::string kTrainPolicy = AGPCS_BIN_DIR "/agpcs-train-policy";
+const std::string kTrainPolicy = command_path("agpcs-train-policy");
 const std::vector<std::string> kTiny = {"--seed",
                                         "7",
                                         "--problems",
