@@ -2,6 +2,7 @@
 #include "codegen/stage_program.h"
 
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/strategy/posted_within.h"
 
 #include <algorithm>
@@ -47,6 +48,7 @@ class ProgramWriter {
         order_(timetable.order(number_)),
         cuts_(plan.stages.size()) {
     for (int i = 0; i < static_cast<int>(plan.cuts.size()); ++i) {
+      if (is_local(plan, cut(i))) continue;
       cuts_[static_cast<std::size_t>(cut(i).to)].in.push_back(i);
       cuts_[static_cast<std::size_t>(cut(i).from)].out.push_back(i);
     }
@@ -245,7 +247,7 @@ class ProgramWriter {
   const std::vector<InstructionId>& order_;
   std::vector<Message> receives_, sends_;  // in the order in which they are needed
   std::size_t received_ = 0, sent_ = 0;    // number of messages posted
-  std::vector<Cuts> cuts_;                 // by stage
+  std::vector<Cuts> cuts_;                 // by stage, without those that are local
   Program program_;
 };
 

@@ -26,7 +26,8 @@ namespace agpcs {
 /// then, the producer holds back a tensor that skips stages. At most kOutgoing micro-batches of
 /// outgoing gradients wait for their consumer, or as many as the timetable has in transit. No rank
 /// waits forever, even when a transfer waits for both ends: everything waits only for what the
-/// timetable has earlier.
+/// timetable has earlier. A cut that is local (`is_local`) has no messages: the order of
+/// passes is enough.
 ///
 /// `uses` says where backward passes need parameters that ranks divide (`StageParts::uses`); passes
 /// gather these buckets, and where there are none, nothing.

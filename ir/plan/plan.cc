@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/plan/text.h"
 
 #include <agpcs/plan.h>
@@ -229,7 +230,7 @@ std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_
   const bool producer = replica_of(from, rank) >= 0;
   const int own = replica_of(producer ? from : to, rank);
   std::vector<Transfer> result;
-  if (own < 0) return result;
+  if (own < 0 || is_local(plan, c)) return result;
   End here{producer ? from : to, static_cast<std::size_t>(own)};
   here.member = member_of(here.stage, rank);
   const End there{producer ? to : from};
@@ -255,6 +256,7 @@ bool sends(const Plan& plan, int rank) {
     return plan.bodies.empty() || !transfers(plan, index, rank, 0, gradients).empty();
   };
   return std::any_of(plan.cuts.begin(), plan.cuts.end(), [&](const Cut& cut) {
+    if (is_local(plan, cut)) return false;
     if (has(cut.from)) return has_peer(cut, false);
     return has(cut.to) && has_gradient(cut) && has_peer(cut, true);
   });

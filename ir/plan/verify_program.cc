@@ -4,6 +4,7 @@
 // starts.
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>
@@ -87,8 +88,9 @@ class ProgramChecker {
     Cuts& cuts = cuts_[stage];
     for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
       const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
-      if (cut.from == stage) cuts.out.push_back(c);
-      if (cut.to == stage) cuts.in.push_back(c);
+      const bool local = is_local(plan_, cut);
+      if (cut.from == stage) (local ? cuts.given : cuts.out).push_back(c);
+      if (cut.to == stage) (local ? cuts.taken : cuts.in).push_back(c);
     }
     for (int k = 0; k < micro_batches_; ++k) {
       expected_[plan_.forward_pass(stage, k)] = false;
@@ -263,11 +265,26 @@ class ProgramChecker {
          fmt::format("add '{}' to its after=", name_of(input)));
   }
 
+  /// Checks that a pass comes after a pass of the other stage of local cut `c`. Both are in the
+  /// compute stream.
+  void require_local(std::size_t i, const InstructionId& other, int c) {
+    if (finished_before(other, i)) return;
+    fail(static_cast<int>(i),
+         fmt::format("'{}' comes before '{}', and c{} is between stages of the same ranks",
+                     spelled(id(i)), spelled(other), c),
+         "no message carries such a cut: its ranks keep the tensors from the forward pass that "
+         "makes them to its backward pass, and the other stage's passes come in between");
+  }
+
   void check_inputs(std::size_t i) {
     const int k = id(i).micro_batch, stage = Plan::stage_of_pass(id(i), program_.stage);
     switch (id(i).opcode) {
       case Opcode::kForward:
         for (const int c : cuts_.at(stage).in) require(i, {Opcode::kRecv, c, k});
+        for (const int c : cuts_.at(stage).taken) {
+          const Cut& taken = plan_.cuts[static_cast<std::size_t>(c)];
+          require_local(i, plan_.forward_pass(taken.from, k), c);
+        }
         return;
       case Opcode::kBackward:
       case Opcode::kBackwardInput:
@@ -276,6 +293,10 @@ class ProgramChecker {
           if (position_.contains({Opcode::kRecvGradient, c, k})) {
             require(i, {Opcode::kRecvGradient, c, k});
           }
+        }
+        for (const int c : cuts_.at(stage).given) {
+          const Cut& given = plan_.cuts[static_cast<std::size_t>(c)];
+          require_local(i, plan_.input_pass(given.to, k), c);
         }
         return;
       case Opcode::kBackwardWeight:
@@ -386,7 +407,8 @@ class ProgramChecker {
   int micro_batches_;
   PlanFaults& faults_;
   struct Cuts {
-    std::vector<int> in, out;  // indices
+    std::vector<int> in, out;       // indices
+    std::vector<int> taken, given;  // likewise, of cuts that are local
   };
   std::map<int, Cuts> cuts_;                              // by stage
   std::map<int, int> last_backward_;                      // by stage: its micro-batch

@@ -23,7 +23,6 @@ class InterleavedChecker {
                   stages, round_);
     }
     for (int i = 0; i < stages; ++i) AGPCS_RETURN_IF_ERROR(check_stage(i));
-    for (const Tensor& tensor : graph_.tensors) AGPCS_RETURN_IF_ERROR(check_tensor(tensor));
     for (const TensorId id : graph_.parameters()) AGPCS_RETURN_IF_ERROR(check_parameter(id));
     return {};
   }
@@ -45,19 +44,6 @@ class InterleavedChecker {
     if (spec.has_teams()) return fail("stage {} has teams, which do not go together yet", index);
     if (spec.state != StateLevel::kWhole) {
       return fail("stage {} divides its state, which does not go together yet", index);
-    }
-    return {};
-  }
-
-  int stage(OpId op) const { return s_.stage_of[static_cast<std::size_t>(op)]; }
-
-  Status check_tensor(const Tensor& tensor) const {
-    if (tensor.producer == kNone) return {};
-    const int from = stage(tensor.producer);
-    for (const OpId consumer : tensor.consumers) {
-      const int to = stage(consumer);
-      if (from == to || from % round_ != to % round_) continue;
-      return fail("'{}' goes from stage {} to stage {} of the same devices", tensor.name, from, to);
     }
     return {};
   }

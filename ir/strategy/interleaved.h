@@ -15,9 +15,14 @@ int round_size(const Strategy& strategy);
 
 /// The part of `verify_strategy` that is about interleaved schedules. Stages go round over at least
 /// two device groups, each of which has equally many stages, two or more, with equal devices and
-/// samples. Nothing goes from a stage to another one of the same devices: neither a tensor, nor a
-/// parameter that both read. Numbers in flight are the schedule's, and what no program says yet is
-/// refused by name: teams, and divided state. Needs: operators are assigned to stages.
+/// samples. Stages of the same devices share no parameter. Numbers in flight are the schedule's,
+/// and what no program says yet is refused by name: teams, and divided state. Needs: operators are
+/// assigned to stages.
+///
+/// Tensors may skip stages, also to another stage of the same devices. No passes wait for each
+/// other in a circle: of a micro-batch, the order of passes has forward passes of earlier stages
+/// first, and backward passes of later ones, and it comes to an end where each stage waits for all
+/// before it (going forward) and after it (going back). Skips wait for some of these only.
 Status check_interleaved(const Strategy& strategy, const Graph& graph);
 
 }  // namespace agpcs

@@ -169,8 +169,7 @@ class RankMemories {
 ProgramMemory program_memory(const Plan& plan, int stage) {
   const Program& program = plan.programs[static_cast<std::size_t>(plan.program_of(stage))];
   if (!plan.interleaves()) return ProgramMemory(program);
-  return ProgramMemory(program,
-                       [&plan, stage](const InstructionId& id) { return is_of(plan, id, stage); });
+  return ProgramMemory(plan, program, stage);
 }
 
 /// Gives the ranks of a stage whose replicas are teams what they hold. A member's memory is that of

@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/program_memory.h"
 
+#include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace agpcs {
 
-ProgramMemory::ProgramMemory(const Program& program, IsOfStage is_of_stage)
-    : is_of_stage_(std::move(is_of_stage)) {
+ProgramMemory::ProgramMemory(const Program& program) {
+  find_all(program);
+  find_states();
+}
+
+ProgramMemory::ProgramMemory(const Plan& plan, const Program& program, int stage)
+    : is_of_stage_([&plan, stage](const InstructionId& id) { return is_of(plan, id, stage); }) {
+  find_all(program);
+  find_kept_gradients(plan, stage);
+  find_states();
+  is_of_stage_ = nullptr;  // it refers to what may not live on
+  place_.clear();
+}
+
+void ProgramMemory::find_all(const Program& program) {
   find_positions(program);
   find_receives(program);
   find_sends(program);
-  find_states();
-  is_of_stage_ = nullptr;  // it may refer to what does not live on
-  place_.clear();
 }
 
 MemoryUse ProgramMemory::peak(const StageMemory& m) const {
@@ -84,7 +97,7 @@ MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
                     m.put_off * (slot.put_off + (weight ? 1 : 0));
   use.transfers = m.received * slot.received + m.sent * slot.sent +
                   m.gradients_received * slot.gradients_received +
-                  m.gradients_sent * slot.gradients_sent;
+                  m.gradients_sent * slot.gradients_sent + m.gradients_kept * slot.gradients_kept;
   if (forward) use.transfers += m.received_and_free;
   if (pass) {
     const bool parted = slot.id.opcode == Opcode::kBackwardInput;
@@ -199,10 +212,28 @@ void ProgramMemory::find_sends(const Program& program) {
   }
 }
 
+/// Finds when gradients that other stages of the program have made wait for the backward pass of
+/// this one. A micro-batch's count together, from the first on.
+void ProgramMemory::find_kept_gradients(const Plan& plan, int stage) {
+  std::map<int, int> first;  // by micro-batch: the slot behind the first pass that makes some
+  for (const Cut& cut : plan.cuts) {
+    if (cut.from != stage || !is_local(plan, cut) || !has_gradient(cut)) continue;
+    for (const auto& [micro_batch, at] : backward_) {
+      const InstructionId made = plan.input_pass(cut.to, micro_batch);
+      const int behind = place_.at({made.opcode, made.object, made.micro_batch}) + 1;
+      const auto [known, is_new] = first.emplace(micro_batch, behind);
+      if (!is_new) known->second = std::min(known->second, behind);
+    }
+  }
+  for (const auto& [micro_batch, at] : first) {
+    occupy(&Slot::gradients_kept, at, backward_.at(micro_batch) + 1);
+  }
+}
+
 void ProgramMemory::find_states() {
   const auto key = [](const Slot& slot) {
     return std::tuple(slot.own, slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
-                      slot.gradients_received, slot.gradients_sent);
+                      slot.gradients_received, slot.gradients_sent, slot.gradients_kept);
   };
   const auto less = [&](const Slot& a, const Slot& b) { return key(a) < key(b); };
   const auto equal = [&](const Slot& a, const Slot& b) { return key(a) == key(b); };

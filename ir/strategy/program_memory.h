@@ -21,12 +21,11 @@ namespace agpcs {
 /// before which it has surely ended.
 class ProgramMemory {
  public:
-  /// Returns whether an instruction is of the stage.
-  using IsOfStage = std::function<bool(const InstructionId&)>;
-
-  /// Of a program of several stages, `is_of_stage` tells the instructions of one. Cost:
-  /// O(instructions + micro-batches x those in flight).
-  explicit ProgramMemory(const Program& program, IsOfStage is_of_stage = nullptr);
+  /// Of a program of one stage. Cost: O(instructions + micro-batches x those in flight).
+  explicit ProgramMemory(const Program& program);
+  /// Of stage `stage` of `plan`, one of several of `program`. Cost: likewise, and O(micro-batches x
+  /// its local cuts).
+  ProgramMemory(const Plan& plan, const Program& program, int stage);
 
   /// Returns the peak for a replica; of several equal peaks, the first. Cost: O(compute
   /// instructions).
@@ -51,10 +50,15 @@ class ProgramMemory {
     int others = 0;   // micro-batches between their passes, without this instruction's own
     int put_off = 0;  // those between the two parts of their backward passes, likewise
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
+    int gradients_kept = 0;
   };
   using Counter = int Slot::*;
   using Places = std::map<std::tuple<Opcode, int, int>, std::size_t>;
 
+  /// Returns whether an instruction is of the stage.
+  using IsOfStage = std::function<bool(const InstructionId&)>;
+
+  void find_all(const Program& program);
   static MemoryUse use_during(const Slot& slot, const StageMemory& m);
   static MemoryUse use_after(const Slot& slot, const StageMemory& m);
   bool is_own(const InstructionId& id) const { return !is_of_stage_ || is_of_stage_(id); }
@@ -65,6 +69,7 @@ class ProgramMemory {
   void find_receives(const Program& program);
   static std::size_t left_before(const Instruction& instruction, const Places& places);
   void find_sends(const Program& program);
+  void find_kept_gradients(const Plan& plan, int stage);
   void find_states();
 
   IsOfStage is_of_stage_;

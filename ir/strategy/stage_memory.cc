@@ -5,8 +5,6 @@
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
 #include "ir/plan/choices.h"
-#include "ir/plan/lookup.h"
-#include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/weight_pass.h"
 #include "ir/team/member_graph.h"
@@ -192,6 +190,10 @@ void StageMemoryModel::count_cuts() {
   for (const StageParts::Crossing& crossing : parts_->received) {
     const std::int64_t size = bytes(crossing.tensor);
     OfTensor& root = tensors_[at(tensors_[at(crossing.tensor)].root)];
+    if (crossing.local) {
+      root.lent = true;
+      continue;
+    }
     if (!root.received) received_.push_back(tensors_[at(crossing.tensor)].root);
     root.received = true;
     memory_.received += size;
@@ -202,9 +204,9 @@ void StageMemoryModel::count_cuts() {
     OfTensor& root = tensors_[at(tensors_[at(crossing.tensor)].root)];
     if (!root.sent) sent_.push_back(tensors_[at(crossing.tensor)].root);
     root.sent = true;
-    memory_.sent += size;
+    if (!crossing.local) memory_.sent += size;
     if (!crossing.gradient) continue;
-    memory_.gradients_received += size;
+    (crossing.local ? memory_.gradients_kept : memory_.gradients_received) += size;
     tensors_[at(holder_of(crossing.tensor))].gradient_comes = true;
   }
 }
@@ -233,7 +235,7 @@ void StageMemoryModel::find_kept() {
 }
 
 void StageMemoryModel::keep(TensorId root, OpId op) {
-  if (tensors_[at(root)].first_keeper != kNone) return;
+  if (tensors_[at(root)].first_keeper != kNone || tensors_[at(root)].lent) return;
   tensors_[at(root)].first_keeper = op;
   kept_.push_back(root);
 }
@@ -241,7 +243,8 @@ void StageMemoryModel::keep(TensorId root, OpId op) {
 /// Returns whether an operator of parts_->ops[first, end) makes what `root` holds.
 bool StageMemoryModel::is_made_by(TensorId root, std::size_t first, std::size_t end) const {
   const OpId producer = graph_.tensor(root).producer;
-  return !tensors_[at(root)].received && producer >= parts_->ops[first] &&
+  const OfTensor& tensor = tensors_[at(root)];
+  return !tensor.received && !tensor.lent && producer >= parts_->ops[first] &&
          producer <= parts_->ops[end - 1];
 }
 
@@ -261,7 +264,7 @@ std::int64_t StageMemoryModel::held_bytes() const {
   for (const TensorId id : kept_) sum += bytes(id);
   for (const OpId op : parts_->ops) sum += ops_[at(op)].extra;
   for (const TensorId id : sent_) {
-    if (tensors_[at(id)].first_keeper == kNone) sum += bytes(id);
+    if (tensors_[at(id)].first_keeper == kNone && !tensors_[at(id)].lent) sum += bytes(id);
   }
   return sum;
 }
@@ -441,6 +444,9 @@ void StageMemoryModel::forget() {
   for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
   for (const TensorId id : received_) tensors_[at(id)].received = false;
   for (const TensorId id : sent_) tensors_[at(id)].sent = false;
+  for (const StageParts::Crossing& crossing : parts_->received) {
+    tensors_[at(tensors_[at(crossing.tensor)].root)].lent = false;
+  }
   for (const StageParts::Crossing& crossing : parts_->sent) {
     tensors_[at(holder_of(crossing.tensor))].gradient_comes = false;
   }
@@ -461,110 +467,6 @@ void StageMemoryModel::forget() {
   received_.clear();
   sent_.clear();
   with_gradient_.clear();
-}
-
-namespace {
-
-/// Returns parts that consist of the operators `ops` alone, recomputed: the least memory of any
-/// stage that has them.
-StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops) {
-  StageParts parts;
-  std::vector<TensorId> trained;
-  for (const OpId op : ops) {
-    for (const TensorId id : graph.op(op).inputs) {
-      if (id == kNone || graph.tensor(id).kind != TensorKind::kParameter) continue;
-      if (graph.tensor(id).needs_gradient) trained.push_back(id);
-    }
-  }
-  std::sort(trained.begin(), trained.end());
-  trained.erase(std::unique(trained.begin(), trained.end()), trained.end());
-  for (const TensorId id : trained) {
-    const Tensor& tensor = graph.tensor(id);
-    parts.gradients +=
-        elements_at(tensor.shape, 1) *
-        static_cast<std::int64_t>(size_of(held_type(tensor.type, training.precision)));
-  }
-  parts.segment_ends = {ops.size()};
-  parts.ops = std::move(ops);
-  return parts;
-}
-
-}  // namespace
-
-NeediestParts neediest(const Graph& graph, const Training& training,
-                       const std::vector<std::vector<OpId>>& units) {
-  StageMemoryModel model(graph, training);
-  NeediestParts most;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    const StageMemory m = model.of(parts_alone(graph, training, units[i]), 1);
-    const std::int64_t bytes =
-        m.parameters + m.gradients + m.optimizer + std::max(m.forward_peak, m.backward_peak);
-    if (bytes > most.bytes) most = {i, bytes};
-  }
-  return most;
-}
-
-namespace {
-
-/// The parameters of such a bucket are read in its stage alone.
-FilledBucket filled_bucket(const Plan& plan, const Graph& graph,
-                           const std::unordered_map<std::string_view, TensorId>& ids,
-                           const PlanBucket& bucket, const StageParts& parts) {
-  FilledBucket filled;
-  const auto width = static_cast<std::int64_t>(size_of(bucket.type));
-  const DType travels = travelling_type(bucket.type, plan.training.wire_type);
-  const auto rounded = travels == bucket.type ? 0 : static_cast<std::int64_t>(size_of(travels));
-  for (const BucketMember& member : bucket.members) {
-    const auto id = ids.find(member.parameter);
-    if (id == ids.end() || graph.tensor(id->second).consumers.empty()) continue;
-    const std::vector<OpId>& readers = graph.tensor(id->second).consumers;
-    filled.add(readers_of(graph, id->second, parts.ops).back(), readers.back(), readers.front(),
-               member.elements * width, member.elements * rounded);
-  }
-  if (bucket.divides_parameters()) filled.gather(parts.ops, parts.segment_ends);
-  return filled;
-}
-
-}  // namespace
-
-StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops) {
-  std::unordered_map<std::string_view, TensorId> ids;
-  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
-    ids.emplace(graph.tensor(id).name, id);
-  }
-  StageParts parts;
-  parts.ops = std::move(ops);
-  parts.micro_batches = plan.micro_batches;
-  const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
-  parts.segment_ends = segment_ends(described, parts.ops.size());
-  parts.parts_backward = plan.parts_backward();
-  std::vector<FilledBucket> filled;
-  std::vector<int> indices;  // of these in the plan
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (!bucket.is_of(stage)) continue;
-    if (bucket.divides_gradients()) {
-      filled.push_back(filled_bucket(plan, graph, ids, bucket, parts));
-      indices.push_back(static_cast<int>(&bucket - plan.buckets.data()));
-      continue;
-    }
-    parts.gradients += bucket.bytes();
-    const bool rounded = travelling_type(bucket.type, plan.training.wire_type) != bucket.type;
-    if (rounded && is_reduced(plan, bucket)) {
-      parts.gradients += travelling_bytes(plan.training, bucket);
-    }
-  }
-  parts.uses = backward_uses(filled);
-  parts.held = held_in_passes(filled, parts.uses);
-  for (BucketUse& use : parts.uses) use.bucket = indices[static_cast<std::size_t>(use.bucket)];
-  for (const Cut& cut : plan.cuts) {
-    if (cut.from != stage && cut.to != stage) continue;
-    for (const CutTensor& tensor : cut.tensors) {
-      const auto id = ids.find(tensor.name);
-      if (id == ids.end()) continue;
-      (cut.to == stage ? parts.received : parts.sent).push_back({id->second, tensor.gradient});
-    }
-  }
-  return parts;
 }
 
 }  // namespace agpcs

@@ -33,6 +33,8 @@ struct StageMemory {
   std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
   std::int64_t gradients_received = 0;
   std::int64_t gradients_sent = 0;
+  /// Gradients of one micro-batch that come from other stages of the same ranks.
+  std::int64_t gradients_kept = 0;
 };
 
 /// The properties of a stage that its memory depends on.
@@ -42,6 +44,8 @@ struct StageParts {
   struct Crossing {
     TensorId tensor = kNone;
     bool gradient = false;  ///< its gradient travels back
+    /// The other stage has the same ranks (`is_local`). Whoever makes the tensor holds it.
+    bool local = false;
   };
   std::vector<Crossing> received, sent;
   /// The bytes of its buckets, without those whose gradients ranks divide. If gradients travel in
@@ -93,6 +97,7 @@ class StageMemoryModel {
     bool seen = false, received = false, sent = false, has_gradient = false;
     bool gradient_put_off = false;  // its gradient stays for a weight pass
     bool gradient_comes = false;    // from another stage, into a buffer of its own
+    bool lent = false;              // another stage of the same ranks makes it, and holds it
   };
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.

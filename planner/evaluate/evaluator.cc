@@ -5,6 +5,7 @@
 #include "cost_model/step/flat_step.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_groups.h"
@@ -190,7 +191,8 @@ class Evaluator::Impl {
 
   void load_partition(const Strategy& strategy) {
     strategy_ = &strategy;
-    partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
+    partition_ =
+        &stages_.partition(strategy.stage_of, strategy.stages.size(), round_size(strategy));
     team_of_stage_.assign(strategy.stages.size(), nullptr);
     for (int stage = 0; stage < stage_count() && !strategy.bodies.empty(); ++stage) {
       if (!spec(stage).has_teams()) continue;

@@ -158,10 +158,7 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
     made->instructions += program.instructions.size();
     for (int own = stage; own < stages && of == Of::kMemory; own += programs) {
       memory[static_cast<std::size_t>(own)] =
-          shape.interleaves
-              ? ProgramMemory(program,
-                              [&](const InstructionId& id) { return is_of(plan, id, own); })
-              : ProgramMemory(program);
+          shape.interleaves ? ProgramMemory(plan, program, own) : ProgramMemory(program);
     }
     if (of == Of::kMemory) continue;
     Result<PrecedenceGraph> graph = precedence_graph(plan, program);

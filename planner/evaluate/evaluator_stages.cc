@@ -23,7 +23,7 @@ constexpr std::size_t kMostStageBytes = std::size_t{1} << 28;
 
 bool equal(const std::vector<StageParts::Crossing>& a, const std::vector<StageParts::Crossing>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.tensor == y.tensor && x.gradient == y.gradient;
+    return x.tensor == y.tensor && x.gradient == y.gradient && x.local == y.local;
   });
 }
 
@@ -142,15 +142,19 @@ void StageTable::for_each_crossing(const std::vector<int>& stage_of, F f) const 
   }
 }
 
-const PartitionInfo& StageTable::partition(const std::vector<int>& stage_of, std::size_t stages) {
+const PartitionInfo& StageTable::partition(const std::vector<int>& stage_of, std::size_t stages,
+                                           int round) {
   forget_if_many();
-  if (last_ != nullptr && last_->stage_of == stage_of) return *last_;
+  const auto is_it = [&](const PartitionInfo& known) {
+    return known.round == round && known.stage_of == stage_of;
+  };
+  if (last_ != nullptr && is_it(*last_)) return *last_;
   const std::uint64_t hash = hash_of(stage_of);
   const auto [begin, end] = partitions_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    if (it->second->stage_of == stage_of) return *(last_ = it->second.get());
+    if (is_it(*it->second)) return *(last_ = it->second.get());
   }
-  const auto added = partitions_.emplace(hash, make_partition(stage_of, stages));
+  const auto added = partitions_.emplace(hash, make_partition(stage_of, stages, round));
   remembered_ += stage_of.size() * sizeof(int);
   return *(last_ = added->second.get());
 }
@@ -165,19 +169,20 @@ void StageTable::forget_if_many() {
 }
 
 std::unique_ptr<PartitionInfo> StageTable::make_partition(const std::vector<int>& stage_of,
-                                                          std::size_t stages) {
+                                                          std::size_t stages, int round) {
   auto partition = std::make_unique<PartitionInfo>();
   partition->stage_of = stage_of;
+  partition->round = round;
   std::vector<StageParts> parts(stages);
   std::vector<std::vector<OpId>> ops = ops_of_stages(stage_of, static_cast<int>(stages));
   for (std::size_t i = 0; i < stages; ++i) parts[i].ops = std::move(ops[i]);
   std::map<std::pair<int, int>, CutInfo> cuts;
   for_each_crossing(stage_of, [&](int from, int to, const Made& made) {
-    parts[at(from)].sent.push_back({made.id, made.needs_gradient});
-    parts[at(to)].received.push_back({made.id, made.needs_gradient});
+    const bool local = (to - from) % round == 0;
+    parts[at(from)].sent.push_back({made.id, made.needs_gradient, local});
+    parts[at(to)].received.push_back({made.id, made.needs_gradient, local});
     CutInfo& cut = cuts[{from, to}];
-    cut.from = from;
-    cut.to = to;
+    cut = {from, to, cut.forward, cut.back, local};
     add(made.bytes, cut.forward);
     if (made.needs_gradient) add(made.bytes, cut.back);
   });

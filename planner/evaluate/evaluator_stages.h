@@ -108,6 +108,7 @@ struct CutBytes {
 struct CutInfo {
   int from = 0, to = 0;  ///< stages
   CutBytes forward, back;
+  bool local = false;  ///< both have the same devices, so no message carries it
   bool has_gradient() const { return back.rows || back.whole; }
 };
 
@@ -130,6 +131,7 @@ struct SharedInfo {
 /// A partition of the graph into stages.
 struct PartitionInfo {
   std::vector<int> stage_of;
+  int round = 0;  ///< over how many device groups the stages go round
   std::vector<StageInfo*> stages;
   std::vector<CutInfo> cuts;  ///< by (from, to)
   std::unique_ptr<SharedInfo> shared = std::make_unique<SharedInfo>();
@@ -147,8 +149,9 @@ class StageTable {
  public:
   explicit StageTable(const Problem& problem);
 
-  /// Returns the partition. Cost: O(operators); O(edges log) if the partition is new.
-  const PartitionInfo& partition(const std::vector<int>& stage_of, std::size_t stages);
+  /// Returns the partition into `stages` stages, which go round over `round` device groups
+  /// (`round_size`). Cost: O(operators); O(edges log) if the partition is new.
+  const PartitionInfo& partition(const std::vector<int>& stage_of, std::size_t stages, int round);
   /// Returns what is known of a trained parameter.
   const StageInfo::Parameter& parameter(TensorId id) const {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
@@ -201,7 +204,7 @@ class StageTable {
   template <typename F>
   void for_each_crossing(const std::vector<int>& stage_of, F f) const;
   std::unique_ptr<PartitionInfo> make_partition(const std::vector<int>& stage_of,
-                                                std::size_t stages);
+                                                std::size_t stages, int round);
   StageInfo* intern(StageParts parts);
   void add_parameters(StageInfo& stage) const;
   void add_shared(StageInfo& stage) const;

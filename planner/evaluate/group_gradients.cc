@@ -4,6 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/interleaved.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/evaluate/collective_lines.h"
 #include "planner/evaluate/evaluator_buckets.h"
@@ -37,7 +38,8 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
   AGPCS_CHECK(strategy.buckets.empty(), "strategy has {} buckets", strategy.buckets.size());
   StageTable table(problem);
   TeamTable teams(problem, table);
-  const PartitionInfo& partition = table.partition(strategy.stage_of, strategy.stages.size());
+  const PartitionInfo& partition =
+      table.partition(strategy.stage_of, strategy.stages.size(), round_size(strategy));
   for (std::size_t place = 0; place < strategy.stages.size(); ++place) {
     const int number = stage_to_sum(strategy, place);
     const std::size_t s = at(number);

@@ -97,6 +97,7 @@ std::vector<int> ranks_around(const Plan& plan, int program) {
   const int first = plan.programs[static_cast<std::size_t>(program)].stage;
   std::vector<int> ranks = plan.stages[static_cast<std::size_t>(first)].all_ranks();
   for (const Cut& cut : plan.cuts) {
+    if (is_local(plan, cut)) continue;
     const bool sends = plan.program_of(cut.from) == program;
     if (!sends && plan.program_of(cut.to) != program) continue;
     const int other = sends ? cut.to : cut.from;

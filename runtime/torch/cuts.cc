@@ -2,6 +2,7 @@
 #include "runtime/torch/cuts.h"
 
 #include "ir/plan/body/body.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <fmt/format.h>
 
@@ -44,9 +45,10 @@ Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int stage, int 
         return invalid_input(fmt::format("cut {} has tensor '{}', which the model does not have",
                                          cut.name, tensor.name));
       }
-      End end{static_cast<int>(c),       static_cast<int>(t), id->second,
-              cut.to == stage,           tensor.batched,      tensor.gradient,
-              tensor.elements_per_row(), tensor.dims,         computed_type(tensor.type)};
+      End end{static_cast<int>(c),       static_cast<int>(t),       id->second,
+              is_local(plan, cut),       cut.to == stage,           tensor.batched,
+              tensor.gradient,           tensor.elements_per_row(), tensor.dims,
+              computed_type(tensor.type)};
       if (tensor.batched) end.dims.insert(end.dims.begin(), samples_);
       ends_.push_back(std::move(end));
     }
@@ -173,6 +175,7 @@ void CutBuffers::end_backward(int micro_batch) {
   for (std::size_t e = 0; e < ends_.size(); ++e) {
     if (!ends_[e].incoming) {
       f.received_gradients[e].clear();
+      if (ends_[e].local) f.activations[e].reset();
       continue;
     }
     if (ends_[e].gradient) {
@@ -182,6 +185,25 @@ void CutBuffers::end_backward(int micro_batch) {
     }
     f.activations[e].reset();
     f.leaves[e].reset();
+  }
+}
+
+void CutBuffers::take(int cut, int micro_batch, const CutBuffers& maker) {
+  const Flight& made = maker.flights_[static_cast<std::size_t>(micro_batch)];
+  for (std::size_t e = 0; e < ends_.size(); ++e) {
+    if (ends_[e].cut != cut) continue;
+    const int other = maker.find(cut, ends_[e].tensor);
+    flight(micro_batch).activations[e] = made.activations[static_cast<std::size_t>(other)];
+  }
+}
+
+void CutBuffers::take_gradients(int cut, int micro_batch, CutBuffers& reader) {
+  Flight& read = reader.flight(micro_batch);
+  for (std::size_t e = 0; e < ends_.size(); ++e) {
+    if (ends_[e].cut != cut || !ends_[e].gradient) continue;
+    const auto other = static_cast<std::size_t>(reader.find(cut, ends_[e].tensor));
+    flight(micro_batch).received_gradients[e][kNone] = std::move(read.sent_gradients[other]);
+    read.sent_gradients[other].reset();
   }
 }
 

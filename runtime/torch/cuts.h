@@ -39,6 +39,11 @@ class CutBuffers {
   /// Takes the gradients of the received tensors after a backward pass, and frees what the pass
   /// has used.
   void end_backward(int micro_batch);
+  /// Of a local cut (`is_local`), takes the tensors that the stage of `maker` has made,
+  /// before the forward pass that reads them: both stages have them then, in one memory.
+  void take(int cut, int micro_batch, const CutBuffers& maker);
+  /// Takes their gradients from the stage of `reader`, after its backward pass.
+  void take_gradients(int cut, int micro_batch, CutBuffers& reader);
   /// Frees what the message has carried.
   void sent(const InstructionId& send);
 
@@ -47,6 +52,7 @@ class CutBuffers {
   struct End {
     int cut = 0, tensor = 0;
     TensorId id = kNone;
+    bool local = false;  // no message carries it
     bool incoming = false, batched = true, gradient = true;
     std::int64_t row_elements = 1;
     std::vector<std::int64_t> dims;  // with this rank's number of rows
@@ -57,7 +63,7 @@ class CutBuffers {
     Tensors activations;     // received tensors, or sent ones made contiguous
     Tensors leaves;          // received tensors as the stage computed with them
     Tensors sent_gradients;  // for received tensors
-    // By end, then peer; a batched end has one entry, under -1.
+    // By end, then peer; a batched end has one entry, under -1, and so has a local one.
     std::vector<std::map<int, at::Tensor>> received_gradients;
   };
   int find(int cut, int tensor) const;

@@ -3,6 +3,7 @@
 #include "runtime/torch/executor.h"
 
 #include "ir/plan/body/groups.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/stage_executor.h"
 
@@ -33,9 +34,22 @@ class RankExecutor final : public TorchExecutor {
     return each([](Executor& stage) { return stage.next_batch(); });
   }
 
-  Status forward(const StagePass& pass) override { return of(pass).forward(pass); }
+  Status forward(const StagePass& pass) override {
+    for (const LocalCut& local : local_) {
+      if (local.reader->index != pass.stage) continue;
+      local.reader->executor->cuts().take(local.cut, pass.micro_batch,
+                                          local.maker->executor->cuts());
+    }
+    return of(pass).forward(pass);
+  }
   Status backward(const StagePass& pass, bool last, GradientListener& listener) override {
-    return of(pass).backward(pass, last, listener);
+    AGPCS_RETURN_IF_ERROR(of(pass).backward(pass, last, listener));
+    for (const LocalCut& local : local_) {
+      if (local.reader->index != pass.stage) continue;
+      local.maker->executor->cuts().take_gradients(local.cut, pass.micro_batch,
+                                                   local.reader->executor->cuts());
+    }
+    return {};
   }
   Status backward_input(const StagePass& pass) override { return of(pass).backward_input(pass); }
   Status backward_weight(const StagePass& pass, bool last, GradientListener& listener) override {
@@ -101,8 +115,14 @@ class RankExecutor final : public TorchExecutor {
  private:
   struct Stage {
     int index = 0;
-    std::unique_ptr<TorchExecutor> executor;
+    std::unique_ptr<OneStageExecutor> executor;
   };
+  /// Tensors that stay on the rank, from the stage that makes them to the one that reads them.
+  struct LocalCut {
+    int cut = 0;
+    const Stage *maker = nullptr, *reader = nullptr;
+  };
+  void find_local_cuts();
   Status each(const std::function<Status(Executor&)>& act) {
     for (const Stage& stage : stages_) AGPCS_RETURN_IF_ERROR(act(*stage.executor));
     return {};
@@ -134,7 +154,8 @@ class RankExecutor final : public TorchExecutor {
   const Graph& graph_;
   TorchOptions options_;
   Plan plan_;
-  std::vector<Stage> stages_;  // ascending
+  std::vector<Stage> stages_;    // ascending
+  std::vector<LocalCut> local_;  // refer to `stages_`
   // By tensor and slot: those that have it. Several have what they read and nobody trains.
   std::map<std::pair<std::string, std::string>, std::vector<std::size_t>> holders_;
 };
@@ -151,7 +172,21 @@ Status RankExecutor::prepare(const Plan& plan, int rank) {
       holders_[{item.tensor, item.slot}].push_back(stages_.size() - 1);
     }
   }
+  find_local_cuts();
   return {};
+}
+
+void RankExecutor::find_local_cuts() {
+  const auto stage = [&](int index) -> const Stage* {
+    const auto found = std::find_if(stages_.begin(), stages_.end(),
+                                    [&](const Stage& one) { return one.index == index; });
+    return found == stages_.end() ? nullptr : &*found;
+  };
+  for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
+    const Cut& cut = plan_.cuts[c];
+    if (!is_local(plan_, cut) || stage(cut.from) == nullptr) continue;
+    local_.push_back({static_cast<int>(c), stage(cut.from), stage(cut.to)});
+  }
 }
 
 double RankExecutor::loss() const {

@@ -37,7 +37,7 @@ Result<Buffer> flat_buffer(int bucket, const at::Tensor& flat, DType type = DTyp
   return internal_error(fmt::format("bucket {} is not of this stage", bucket));
 }
 
-class StageExecutor final : public TorchExecutor {
+class StageExecutor final : public OneStageExecutor {
  public:
   StageExecutor(const Graph& graph, const TorchOptions& options, int stage)
       : graph_(graph), options_(options), stage_(stage) {}
@@ -63,6 +63,7 @@ class StageExecutor final : public TorchExecutor {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
   }
   void sent(const InstructionId& send) override { cuts_.sent(send); }
+  CutBuffers& cuts() override { return cuts_; }
   Result<Buffer> bucket(int bucket) override {
     return flat_buffer(bucket, parameters_.gradient(bucket));
   }
@@ -604,8 +605,8 @@ std::vector<std::string> StageExecutor::names() const {
 
 }  // namespace
 
-std::unique_ptr<TorchExecutor> make_stage_executor(const Graph& graph, const TorchOptions& options,
-                                                   int stage) {
+std::unique_ptr<OneStageExecutor> make_stage_executor(const Graph& graph,
+                                                      const TorchOptions& options, int stage) {
   return std::make_unique<StageExecutor>(graph, options, stage);
 }
 

@@ -2,6 +2,7 @@
 // The planner and interleaved stages: it finds them where they are faster, and only there.
 #include "planner/interleaved_search.h"
 
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/strategy/interleaved.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/plan_problem.h"
@@ -138,23 +139,49 @@ TEST(InterleavedLayout, IsRefusedWithTheReason) {
             "two do not go together yet");
 }
 
-TEST(InterleavedLayout, OfAGraphThatCannotBeCutSoIsInfeasible) {
-  // Each layer reads the first one's output.
+/// Eight layers. Each adds the first one's output; `shared`: all have one parameter, too.
+Graph skipping(bool shared) {
   std::string text = "input x [n,8]\nparameter w0 [8,8]\nh0 = MatMul(x, w0) [n,8]\n";
   for (int i = 1; i < 8; ++i) {
     const std::string n = std::to_string(i), last = "h" + std::to_string(i - 1);
-    text += "parameter w" + n + " [8,8]\nm" + n + " = MatMul(" + last + ", w" + n + ") [n,8]\n";
+    const std::string own = shared ? "w0" : "w" + n;
+    if (!shared) text += "parameter w" + n + " [8,8]\n";
+    text += "m" + n + " = MatMul(" + last + ", " + own + ") [n,8]\n";
     text += "h" + n + " = Add(m" + n + ", h0) [n,8]\n";
   }
-  const auto problem = problem_of(graph_of(text + "l = ReduceSum(h7) []\noutputs h7\nloss l\n"),
-                                  cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=1e12\n"
-                                             "host a gpu 2\n"),
-                                  8);
+  return graph_of(text + "l = ReduceSum(h7) []\noutputs h7\nloss l\n");
+}
+
+std::unique_ptr<const Problem> skipping_problem(bool shared) {
+  return problem_of(skipping(shared),
+                    cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=1e12\n"
+                               "host a gpu 2\n"),
+                    8);
+}
+
+TEST(InterleavedLayout, TensorsSkipToStagesOfTheSameDevices) {
+  const auto problem = skipping_problem(false);
+  const auto layout = parse_layout("a/0|a/1|schedule=interleaved", problem->cluster);
+  const auto strategies = make_layout_seeder(*layout)->seed(*problem, Rng(0));
+  ASSERT_TRUE(strategies.ok()) << strategies.status().message();
+  for (const Strategy& strategy : *strategies) {
+    const auto evaluated = evaluate(*problem, strategy, {});
+    ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+    EXPECT_TRUE(std::any_of(evaluated->plan.cuts.begin(), evaluated->plan.cuts.end(),
+                            [&](const Cut& cut) { return is_local(evaluated->plan, cut); }));
+    const auto again = strategy_of_plan(evaluated->plan, problem->graph, problem->cluster);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(again->stage_of, strategy.stage_of);
+  }
+}
+
+TEST(InterleavedLayout, OfAGraphThatCannotBeCutSoIsInfeasible) {
+  const auto problem = skipping_problem(true);
   const auto layout = parse_layout("a/0|a/1|schedule=interleaved", problem->cluster);
   const auto strategies = make_layout_seeder(*layout)->seed(*problem, Rng(0));
   EXPECT_EQ(strategies.status().code(), StatusCode::kInfeasible);
   EXPECT_THAT(strategies.status().message(),
-              ::testing::HasSubstr("of the same devices\n  hint: another schedule"));
+              ::testing::HasSubstr("of the same devices share 'w0'\n  hint: another schedule"));
   const Planned with = planned(*problem, true);
   EXPECT_NE(with.best.strategy.schedule, Schedule::kInterleaved);
 }

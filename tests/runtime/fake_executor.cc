@@ -4,6 +4,7 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <agpcs/transport.h>
 
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -61,7 +61,8 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     const Cut& cut = plan_.cuts[c];
     if (!has(cut.from) && !has(cut.to)) continue;
     for (std::size_t t = 0; t < cut.tensors.size(); ++t) {
-      ends_.push_back({static_cast<int>(c), static_cast<int>(t), has(cut.from), &cut.tensors[t]});
+      const bool sending = has(cut.from) && !is_local(plan_, cut);
+      ends_.push_back({static_cast<int>(c), static_cast<int>(t), sending, &cut.tensors[t]});
     }
   }
   for (const PlanBucket& bucket : plan.buckets) {
@@ -212,6 +213,7 @@ Status FakeExecutor::forward(const StagePass& pass) {
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     if (divides_parameters(b)) AGPCS_RETURN_IF_ERROR(read(b));
   }
+  AGPCS_RETURN_IF_ERROR(take(pass));
   std::vector<double>& values = values_[key_of(pass)];
   if (!values.empty()) return internal_error(fmt::format("two forwards of mb {}", micro_batch));
   for (std::int64_t i = 0; i < samples(micro_batch); ++i) {
@@ -229,6 +231,34 @@ Status FakeExecutor::forward(const StagePass& pass) {
     values.push_back(value);
     if (!is_last(stage) || member_ > 0) continue;
     (evaluates_ ? evaluation_.loss : loss_) += value;
+  }
+  return {};
+}
+
+/// Writes the rows of a tensor that a stage of this rank has made.
+void FakeExecutor::write_made(int cut, int tensor, int mb, std::vector<double>& values) {
+  const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
+  const CutTensor& shape = of.tensors[static_cast<std::size_t>(tensor)];
+  const std::size_t width = row_elements(shape);
+  const std::vector<double>& made = values_[{of.from, mb}];
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double base =
+        shape.batched ? made[i / width] : static_cast<double>(of.from + mb + batch_);
+    values[i] = base + static_cast<double>(i % width);
+  }
+}
+
+Status FakeExecutor::take(const StagePass& pass) {
+  for (const End& end : ends_) {
+    const Cut& cut = plan_.cuts[static_cast<std::size_t>(end.cut)];
+    if (cut.to != pass.stage || !is_local(plan_, cut)) continue;
+    const PassKey made = {cut.from, pass.micro_batch};
+    if (values_.count(made) == 0 || returned_.count(made) > 0) {
+      return internal_error(fmt::format("mb {} of {} is read when its stage has not got it",
+                                        pass.micro_batch, cut.name));
+    }
+    write_made(end.cut, end.tensor, pass.micro_batch,
+               memory(activations_, end, pass.micro_batch, -1));
   }
   return {};
 }
@@ -367,16 +397,10 @@ Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int m
   }
   auto buffer = rows(activations_, cut, transfer, micro_batch, sending);
   if (!buffer.ok() || !sending) return buffer;
-  const CutTensor& tensor = of.tensors[static_cast<std::size_t>(transfer.tensor)];
   auto& values = activations_[{cut, transfer.tensor, micro_batch, -1}];
   if (values.empty() || !std::isnan(values.front()))
     return buffer;  // another peer is being sent it already
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t width = row_elements(tensor);
-    const double base = tensor.batched ? values_[pass][i / width]
-                                       : static_cast<double>(of.from + micro_batch + batch_);
-    values[i] = base + static_cast<double>(i % width);
-  }
+  write_made(cut, transfer.tensor, micro_batch, values);
   return buffer;
 }
 
@@ -423,85 +447,6 @@ Result<Buffer> FakeExecutor::values(int bucket) {
   if (!divides) return Executor::values(bucket);
   auto& values = parameters_[static_cast<std::size_t>(bucket)];
   return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
-}
-
-std::vector<StateItem> FakeExecutor::state() const {
-  std::vector<StateItem> items;
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const PlanBucket& bucket = plan_.buckets[b];
-    if (!holds(plan_, rank_, bucket)) continue;
-    if (buckets_[b].size() < as_size(bucket.elements())) {  // a part of its one parameter
-      const std::int64_t all = 2 * bucket.elements();
-      const std::int64_t first = 2 * static_cast<std::int64_t>(first_[b]);
-      const std::int64_t rest = all - first - 2 * owned_[b].size();
-      items.push_back({bucket.members[0].parameter, kValueSlot, all, first, rest});
-      if (remembers) items.push_back({bucket.members[0].parameter, "momentum", all, first, rest});
-      continue;
-    }
-    std::int64_t begin = 0;
-    for (const BucketMember& member : bucket.members) {
-      const std::int64_t end = begin + member.elements;
-      const std::int64_t first = std::clamp(owned_[b].begin, begin, end);
-      const std::int64_t last = std::clamp(owned_[b].end, first, end);
-      if (!divides_parameters(b)) {
-        items.push_back({member.parameter, kValueSlot, 2 * member.elements});
-      } else if (first < last || begin == end) {
-        items.push_back({member.parameter, kValueSlot, 2 * member.elements, 2 * (first - begin),
-                         2 * (end - last)});
-      }
-      if (remembers && first < last) {
-        items.push_back({member.parameter, "momentum", 2 * member.elements, 2 * (first - begin),
-                         2 * (end - last)});
-      }
-      begin = end;
-    }
-  }
-  return items;
-}
-
-Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t first_of_whole,
-                                           std::int64_t count) const {
-  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const bool ours = holds(plan_, rank_, plan_.buckets[b]);
-    const PlanBucket bucket = ours ? held_by(plan_, plan_.buckets[b], rank_) : plan_.buckets[b];
-    const std::int64_t first = first_of_whole - 2 * static_cast<std::int64_t>(first_[b]);
-    std::size_t offset = 0;
-    for (const BucketMember& member : bucket.members) {
-      const bool is_value = item.slot == kValueSlot;
-      const bool whole = is_value && !divides_parameters(b);
-      const auto& of = whole ? parameters_[b] : is_value ? parts_[b] : momentum_[b];
-      const auto at = static_cast<std::int64_t>(offset);
-      const std::int64_t from = whole ? 0 : owned_[b].begin - at;
-      const std::int64_t to = whole ? member.elements : owned_[b].end - at;
-      const bool fits = first >= 2 * std::max<std::int64_t>(0, from) &&
-                        first + count <= 2 * std::min(member.elements, to);
-      if (ours && member.parameter == item.tensor && fits) {
-        const std::int64_t begin = at - (is_value && !whole ? owned_[b].begin : 0);
-        return reinterpret_cast<const char*>(of.data()) +
-               begin * static_cast<std::int64_t>(sizeof(double)) +
-               first * static_cast<std::int64_t>(sizeof(float));
-      }
-      offset += static_cast<std::size_t>(member.elements);
-    }
-  }
-  return internal_error(fmt::format("rank {} has not elements {} to {} of '{}' of '{}'", rank_,
-                                    first_of_whole, first_of_whole + count, item.slot,
-                                    item.tensor));
-}
-
-Status FakeExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,
-                                float* out) const {
-  AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
-  if (count > 0) std::memcpy(out, bytes, static_cast<std::size_t>(count) * sizeof(float));
-  return {};
-}
-
-Status FakeExecutor::write_state(const StateItem& item, std::int64_t first, std::int64_t count,
-                                 const float* values) {
-  AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
-  const std::size_t size = static_cast<std::size_t>(count) * sizeof(float);
-  if (size > 0) std::memcpy(const_cast<char*>(bytes), values, size);
-  return {};
 }
 
 }  // namespace agpcs

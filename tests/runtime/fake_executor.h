@@ -89,6 +89,9 @@ class FakeExecutor : public Executor {
   };
   void clear_batch();
   Status meet(int pass);
+  void write_made(int cut, int tensor, int mb, std::vector<double>& values);
+  /// Takes what other stages of this rank have made for a pass, which no message carries.
+  Status take(const StagePass& pass);
   void go_back(const StagePass& pass);
   Status finish(const StagePass& pass, bool last, GradientListener& listener);
   bool has(int stage) const;

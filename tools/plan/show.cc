@@ -290,9 +290,9 @@ std::string stage_text(const Plan& plan, int index) {
     return fmt::format("\nstage {}: idle, without work: {}\n", stage.name,
                        fmt::join(stage.devices, ", "));
   }
-  std::string cuts, flows, buckets;
+  std::string cuts, local, flows, buckets;
   for (const Cut& cut : plan.cuts) {
-    if (cut.from == index) cuts += cut_text(plan, cut);
+    if (cut.from == index) (is_local(plan, cut) ? local : cuts) += cut_text(plan, cut);
   }
   for (const PlanFlow& flow : plan.flows) {
     if (flow.stage == index) flows += flow_text(flow);
@@ -318,6 +318,7 @@ std::string stage_text(const Plan& plan, int index) {
     text += fmt::format("  {}\n", in_flight);
   }
   if (!cuts.empty()) text += "  sends\n" + cuts;
+  if (!local.empty()) text += "  keeps for a later stage of its ranks\n" + local;
   if (!flows.empty()) text += "  schedules of all-reduces\n" + flows;
   if (!buckets.empty()) text += "  buckets, in the order in which they are summed\n" + buckets;
   return text;

@@ -16,6 +16,11 @@ int stages_of_each_rank(const Plan& plan) {
   return static_cast<int>(stages) / round;
 }
 
+bool is_local(const Plan& plan, const Cut& cut) {
+  return plan.stages[static_cast<std::size_t>(cut.from)].ranks ==
+         plan.stages[static_cast<std::size_t>(cut.to)].ranks;
+}
+
 std::string names_of_stages(const Plan& plan, int stage) {
   std::string names;
   for (const int own : plan.stages_of_program(plan.program_of(stage))) {

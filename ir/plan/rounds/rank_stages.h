@@ -12,6 +12,10 @@ namespace agpcs {
 /// Returns how many stages each rank that has stages with operators has: 1, if the schedule is not
 /// interleaved.
 int stages_of_each_rank(const Plan& plan);
+/// Returns whether both stages of a cut have the same ranks, which keep its tensors from the
+/// forward pass of the one to the backward pass of the other, and its gradients on the way back: no
+/// message carries them. Needs: the cut's stages are of the plan.
+bool is_local(const Plan& plan, const Cut& cut);
 /// Returns the names of the stages of the ranks of stage `stage`: "s0,s2".
 std::string names_of_stages(const Plan& plan, int stage);
 /// Returns the pass of the program of stage `stage` during which bucket `bucket` gets its last

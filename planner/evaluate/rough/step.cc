@@ -295,15 +295,17 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   return messages;
 }
 
-/// Returns what each cut carries, by (from, to); each tensor counts once.
+/// Returns what the messages of each cut carry, by (from, to); each tensor counts once.
 const std::vector<RoughModel::CutSum>& RoughModel::cuts_of(const Strategy& strategy) {
   last_net_.assign(strategy.stages.size(), nullptr);
+  const int round = round_size(strategy);
   cuts_from_.resize(std::max(cuts_from_.size(), strategy.stages.size()));
   for (const Net& net : nets_) {
     const int from = stage_of_block_[at(net.from)];
     for (const int block : net.to) {
       const int to = stage_of_block_[at(block)];
       if (to == from || std::exchange(last_net_[at(to)], &net) == &net) continue;
+      if ((to - from) % round == 0) continue;  // of the same devices: no message carries it
       std::vector<CutSum>& cuts = cuts_from_[at(from)];
       const auto known =
           std::find_if(cuts.begin(), cuts.end(), [&](const CutSum& cut) { return cut.to == to; });

@@ -15,6 +15,10 @@ void StepChannels::add(const Strategy& strategy, const PartitionInfo& partition,
   smaller_ = smaller;
   step_ = &step;
   for (const CutInfo& cut : partition.cuts) {
+    if (cut.local) {
+      add_no_channels(cut);
+      continue;
+    }
     if (spec(cut.from).has_teams() || spec(cut.to).has_teams()) {
       add_team_channels(cut.from, cut.to, cut.forward, true);
       add_team_channels(cut.to, cut.from, cut.back, false);
@@ -62,6 +66,13 @@ void StepChannels::for_each_transfer(int from, int to, const CutBytes& bytes, bo
     }
     begin = end;
   }
+}
+
+/// Adds the ends of a cut that no message carries.
+void StepChannels::add_no_channels(const CutInfo& cut) {
+  const int first = static_cast<int>(step_->channels.size());
+  const int ranks = static_cast<int>(spec(cut.from).devices.size());
+  for (int way = 0; way < 2; ++way) step_->add_ends(first, ranks, ranks);
 }
 
 /// Adds the channels of one cut in one direction, by sender, then receiver.

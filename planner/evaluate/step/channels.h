@@ -30,6 +30,7 @@ class StepChannels {
   template <typename F>
   void for_each_transfer(int from, int to, const CutBytes& bytes, bool forward, F f) const;
   void add_channels(int from, int to, const CutBytes& bytes, bool forward);
+  void add_no_channels(const CutInfo& cut);
   void add_team_channels(int from, int to, const CutBytes& bytes, bool forward);
   void add_channel(DeviceId from, DeviceId to, std::int64_t bytes);
   std::int64_t samples_of(int stage, std::size_t replica) const;

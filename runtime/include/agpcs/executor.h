@@ -89,10 +89,13 @@ struct Evaluation {
 /// The computation of a stage on one rank, or with Schedule::kInterleaved of its several stages.
 /// One thread makes all calls, in program order: `prepare` once, then for each step `begin_step`,
 /// `forward` and `backward` (or its two parts) as the program says, and `update`. Whoever computes
-/// one stage alone may ignore which stage a pass is of. A cut is of one of the rank's stages. The
-/// caller asks for a buffer when it posts a message: for a received activation before its forward
-/// pass, for a produced one after it; for a received gradient before its backward pass (or input
-/// pass), for a produced one after it.
+/// one stage alone may ignore which stage a pass is of. A cut is of one of the rank's stages. If it
+/// is of two, which then have the same ranks, no message carries it: the executor keeps its tensors
+/// from the forward pass of the stage that makes them to its backward pass, reads them in the
+/// other's passes, and takes their gradients from there. Of other cuts, the caller asks for a
+/// buffer when it posts a message: for a received activation before its forward pass, for a
+/// produced one after it; for a received gradient before its backward pass (or input pass), for a
+/// produced one after it.
 class Executor {
  public:
   virtual ~Executor() = default;

@@ -119,7 +119,7 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
 }
 
 /// Stages that go round over random groups of devices; nothing where in some tries none verifies,
-/// because something goes from a stage to another one of its devices.
+/// because two stages of the same devices share a parameter.
 inline std::optional<Strategy> random_interleaved(Rng& rng, const Problem& problem) {
   const int blocks = static_cast<int>(problem.blocks.blocks.size());
   if (problem.cluster.device_count() < 2) return std::nullopt;

@@ -4,6 +4,7 @@
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
 #include "ir/plan/body/groups.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
@@ -14,9 +15,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -136,6 +139,33 @@ TEST_P(InterleavedOver, TensorsOfAllSamplesAndTensorsThatSkip) {
   spec.cuts.insert(spec.cuts.begin() + 1, {0, 2, {"s", "!n"}});
   spec.cuts.insert(spec.cuts.begin() + 2, {0, 5, {"u", "!n"}});
   expect_equal_to_one_process(spec);
+}
+
+TEST_P(InterleavedOver, TensorsThatSkipToStagesOfTheSameRanks) {
+  for (const auto& [ranks, each] : {std::pair(2, 2), std::pair(3, 2), std::pair(2, 3)}) {
+    SCOPED_TRACE(fmt::format("{} x {}", ranks, each));
+    TestPlan spec = interleaved(std::vector<std::vector<std::int64_t>>(ranks, {2, 1}), each, 5);
+    spec.cuts.clear();
+    for (int from = 0; from + 1 < ranks * each; ++from) {
+      spec.cuts.push_back({from, from + 1, {fmt::format("t{}", from + 1)}});
+      for (int to = from + 2; to < ranks * each; ++to) {
+        const bool local = to == from + ranks;
+        if (from == 0) {  // as of a mask; and of all samples, with a gradient and without
+          spec.cuts.push_back({0, to, {"!n", "W", "!K"}});
+        } else if (local) {
+          spec.cuts.push_back({from, to, {fmt::format("u{}", to), fmt::format("V{}", to)}});
+        }
+      }
+    }
+    const Plan plan = make_plan(spec);
+    EXPECT_GE(std::count_if(plan.cuts.begin(), plan.cuts.end(),
+                            [&](const Cut& cut) { return is_local(plan, cut); }),
+              2);
+    expect_equal_to_one_process(spec);
+    expect_equal_to_one_process(spec, 2);
+    spec.smaller = 2;
+    expect_equal_to_one_process(spec);
+  }
 }
 
 TEST_P(InterleavedOver, StagesOfUnlikeRanksShareBuckets) {

@@ -404,7 +404,8 @@ struct Transfer {
 
 /// Returns the transfers of `cut` that `rank` takes part in, by tensor, then peer. They are the
 /// same for all micro-batches of one size. If `rank` is in the cut's from-stage, it sends
-/// activations and receives gradients; in the to-stage, the reverse. Other ranks have no transfers.
+/// activations and receives gradients; in the to-stage, the reverse. Other ranks have no transfers,
+/// and a cut between stages of the same ranks has none at all.
 /// Gradients travel for the tensors whose `gradient` is set. A batched tensor travels between every
 /// pair of replicas whose sample ranges overlap. For a tensor that is not batched, consumer replica
 /// j takes it from producer replica j mod producers and returns a gradient to it; the producer sums
