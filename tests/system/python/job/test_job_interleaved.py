@@ -2,15 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job: plans whose ranks have several stages train as one process does."""
 
+import contextlib
+import io
 import os
+import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 from cases import on_ranks
-from job_cases import NEWER, Compares, Mlp, Tagger, TiedHead, batches, job_of, plan_of
-from switching import Switches, adamw, sgd
+from job_cases import NEWER, Compares, Mlp, OneBert, Tagger, TiedHead, UNet, batches, job_of, plan_of
+from switching import Switches, Training, adamw, by_one_process, sgd
 
 import torch
+
+from agpcs._job import replan
+from agpcs._torch_watch import Change
 
 CLUSTER = """\
 device_kinds:
@@ -19,12 +26,15 @@ hosts:
   - {name: a, devices: {kind: cpu, count: 4}, interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}}
 training: {batch: 10, optimizer: {kind: sgd, momentum: 0.9}}
 """
+# What takes time is to launch operators: with fewer micro-batches, a step is a part of what it was.
+LAUNCHES = CLUSTER.replace("overhead: 5 us", "overhead: 2 ms").replace("momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
+CALM, LATEST = 12, 200  # steps before a rank changes, and the last one by which there is another plan
 TWO, THREE, UNEVEN = "a/0|a/1", "a/0|a/1|a/2", "a/0:3,a/1:1|a/2:1,a/3:3"
 
 
-def interleaved(kind, layout, micro_batches=4, each=2, **options):
+def interleaved(kind, layout, micro_batches=4, each=2, cluster=CLUSTER, **options):
     """A plan in which each rank of a layout has so many stages."""
-    return plan_of(kind, f"{layout}|schedule=interleaved,each={each}", micro_batches, cluster=CLUSTER, **options)
+    return plan_of(kind, f"{layout}|schedule=interleaved,each={each}", micro_batches, cluster=cluster, **options)
 
 
 def goes_on(rank, kind, plan, other, path):
@@ -36,6 +46,21 @@ def goes_on(rank, kind, plan, other, path):
     second = job_of(kind, other)
     second.load(path)
     return first, rest, [second.step(batch).item() for batch in batches(kind, 4)[2:]], (job.stage, second.stage)
+
+
+def replanned(rank, plan, better, cluster):
+    """Losses and the final state of a job for which the search finds the plan `better` when a rank changes; this rank's stages before
+    and after; and what was printed."""
+    with contextlib.redirect_stderr(io.StringIO()) as said, mock.patch.object(replan, "plan_on", lambda *_, **__: better):
+        training = Training(Mlp, plan, sgd, replan=cluster, on_drift=None)
+        training.train(CALM)
+        before = training.job.stage
+        if rank == 0:
+            training.job._replanning.drifted([Change("", "compute", 1, 1.5, CALM)])
+        while training.job.plan == plan and len(training.losses) < LATEST:
+            training.train(1)
+        training.train()
+    return training.losses, training.state(), (before, training.job.stage), said.getvalue()
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
@@ -58,6 +83,13 @@ class Interleaved(Compares):
         self.compare(TiedHead, interleaved(TiedHead, TWO))
         self.compare(TiedHead, interleaved(TiedHead, UNEVEN))
 
+    def test_a_mask_and_skips_that_stay_on_their_ranks(self):
+        for kind, layout, recompute in ((OneBert, UNEVEN, "s1 s2"), (UNet, TWO, "s0 s3")):
+            with self.subTest(kind=kind.__name__, layout=layout):
+                plan = interleaved(kind, layout, recompute=recompute)
+                self.assertIn(" from=s0 to=s2 ", plan.text)
+                self.compare(kind, plan)
+
     def test_recomputation_and_labels_that_do_not_count(self):
         self.compare(Mlp, interleaved(Mlp, TWO, recompute="s1 s2"))
         plan = interleaved(Tagger, TWO, loss="softmax_cross_entropy", class_axis=1)
@@ -71,6 +103,23 @@ class Moves(Switches):
         for optimizer_of, max_norm in ((sgd, 0.5), (adamw, None)):
             with self.subTest(optimizer=optimizer_of.__name__):
                 self.check(Mlp, plans, optimizer_of, max_norm)
+
+    def test_plans_again_from_an_interleaved_plan_and_to_one(self):
+        plan, other = interleaved(Mlp, TWO, 10, cluster=LAUNCHES), plan_of(Mlp, TWO, 2, cluster=LAUNCHES)
+        back, again = plan_of(Mlp, TWO, 10, cluster=LAUNCHES), interleaved(Mlp, TWO, 2, cluster=LAUNCHES)
+        for before, after in ((plan, other), (back, again)):
+            with tempfile.TemporaryDirectory() as folder:
+                cluster = pathlib.Path(folder, "cluster.yaml")
+                cluster.write_text(LAUNCHES)
+                results = on_ranks(replanned, before, after, str(cluster))
+            for rank, result in enumerate(results):
+                self.assertNotIsInstance(result[0], str, result)
+                losses, state, stages, said = result
+                self.assertEqual(stages, tuple(f"s{rank},s{rank + 2}" if made in (plan, again) else f"s{rank}"
+                                               for made in (before, after)), results[0][3])
+                (wanted, final), = on_ranks(by_one_process, Mlp, sgd, len(losses), ranks=1)
+                self.assert_same(losses, wanted, state, final)
+            self.assertRegex(results[0][3], r"agpcs: from step \d+ on stages are a/0 \d+ \| a/1 \d+")
 
     def test_goes_on_from_checkpoints_of_other_plans(self):
         plans = interleaved(Mlp, TWO), plan_of(Mlp, "a/0:1,a/1:1", cluster=CLUSTER)

@@ -65,15 +65,17 @@ class Message(typing.NamedTuple):
 
 
 class Cut:
-    """The values that go from one stage to a later one."""
+    """The values that go from one stage to a later one. It is `local` if both have the same ranks, which keep them: no message
+    carries it."""
 
     def __init__(self, name, source, target, values, shares):
         self.name, self.source, self.target, self.values, self._shares = name, source, target, values, shares
+        self.local = shares.members[source] == shares.members[target]
 
     def messages(self, k, back=False):
         """The messages of micro-batch `k`, or of gradients that go `back`, in the order in which both ends take them. Each member
         of a team that takes something gets it from one member of the team that has it."""
-        for number, producers, consumers, begin, end in self._ranges(k):
+        for number, producers, consumers, begin, end in () if self.local else self._ranges(k):
             for j in range(len(producers) if back else len(consumers)):
                 producer, consumer = producers[j % len(producers)], consumers[j % len(consumers)]
                 yield Message(number, producer, consumer, begin, end)

@@ -3,6 +3,7 @@
 
 A line waits for what the plan says that it waits for (`after`), and computes or begins a message. Sends, receives and
 collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
+What goes to another stage of the rank needs no line: that stage's passes take it and give its gradient back.
 All-reduces and reduce-scatters begin during the last backward pass, when their gradients are there, in the plan's order.
 Where ranks divide gradients, their reduce-scatters begin during every backward pass, each when the one before it has ended.
 Where ranks divide parameters, gathers begin during passes, too, each when the pass comes to the bucket before it.
@@ -212,12 +213,20 @@ class Player:
         """What micro-batch `k` has in the stage of a number."""
         return self._by_number[number].micro_batches[int(k)]
 
+    def _taken(self, stage, k):
+        """What a stage's passes of micro-batch `k` have from other stages of the rank: (the micro-batch there, the value's number in
+        what that sends, in what this receives)."""
+        return [(self._at(cut.source, k), self._by_number[cut.source].part.sent.index(value), stage.part.received.index(value))
+                for cut in self._cuts.values() if cut.local and cut.target == stage.number for value in cut.values]
+
     def _forward(self, *of):
         stage = self._stage_of(of)
-        run = functools.partial(self._pass_forward, stage, stage.micro_batches[int(of[-1])])
+        run = functools.partial(self._pass_forward, stage, stage.micro_batches[int(of[-1])], self._taken(stage, of[-1]))
         return self._within.around(":".join(("forward", *of)), run)
 
-    def _pass_forward(self, stage, own):
+    def _pass_forward(self, stage, own, taken):
+        for maker, made, number in taken:
+            own.received[number] = maker.sent[made].detach()
         begin, end, part = own.begin, own.end, stage.part
         masks = [self._masks.rows(part.masks, begin, end)] if part.masks else []
         inputs = [tensor[begin:end] if batched else tensor for tensor, batched in map(self._inputs.__getitem__, part.inputs)]
@@ -238,8 +247,8 @@ class Player:
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
     def _backward(self, *of):
-        word = ":".join(("backward", *of))
-        run = functools.partial(self._pass_back, self._stage_of(of).micro_batches[int(of[-1])])
+        word, stage = ":".join(("backward", *of)), self._stage_of(of)
+        run = functools.partial(self._pass_back, stage.micro_batches[int(of[-1])], self._taken(stage, of[-1]))
         if self._team is not None and word == self._last:
             run = functools.partial(self._last_pass_back, run)
         return self._within.around(word, run)
@@ -256,7 +265,7 @@ class Player:
         own = self._stage_of(of).micro_batches[int(of[-1])]
         return self._within.around(":".join(("backward_weight", *of)), lambda: finish(own.products), lambda: weights(own.products))
 
-    def _pass_back(self, own):
+    def _pass_back(self, own, taken=()):
         roots, gradients = [], []
         for tensor, parts in zip(own.sent, own.gradients):
             if parts and tensor.requires_grad:
@@ -268,6 +277,10 @@ class Player:
         own.sent, own.gradients, own.loss = (), (), None
         torch.autograd.backward(roots, gradients)
         own.received = [tensor.grad for tensor in own.received]
+        for maker, made, number in taken:
+            gradient, own.received[number] = own.received[number], None
+            if gradient is not None:
+                maker.gradients[made].append(gradient)
 
     def _send(self, name, k):
         cut = self._cuts[name]
