@@ -7,6 +7,7 @@
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
 #include "runtime/job/link_watch.h"
+#include "runtime/job/move_cost.h"
 #include "runtime/job/probe_pace.h"
 #include "runtime/job/recording_trainer.h"
 #include "runtime/job/renumbered_groups.h"
@@ -114,7 +115,7 @@ class PlanTrainer final : public Trainer {
   void say_waiting();
   void consider(Replan replan);
   void keep(std::string why, const Replan* replan = nullptr);
-  double seconds_to_move() const;
+  Result<double> seconds_to_move(const Plan& plan) const;
   Status take_over(std::int64_t announced);
   Result<std::string> prepare(const Plan& plan, Generation& next);
   Status move_to(Generation next, std::int64_t begin);
@@ -366,7 +367,10 @@ void PlanTrainer::say_waiting() {
 void PlanTrainer::consider(Replan replan) {
   std::string why = obstacle_to_switch(now_->plan, replan.plan);
   if (!why.empty()) return keep("the new plan does not fit: " + why, &replan);
-  why = why_not_worth_it(replan, options_.switching, seconds_to_move());
+  const Result<double> seconds = seconds_to_move(replan.plan);
+  if (!seconds.ok())
+    return keep("the new plan does not fit: " + seconds.status().message(), &replan);
+  why = why_not_worth_it(replan, options_.switching, *seconds);
   if (!why.empty()) return keep(std::move(why), &replan);
   proposal_ = std::move(replan);
   proposal_text_ = print_plan(proposal_->plan);
@@ -388,17 +392,11 @@ void PlanTrainer::keep(std::string why, const Replan* replan) {
   tell(kept);
 }
 
-// A move prepares a plan and, at worst, carries all that was learned over the slowest link.
-double PlanTrainer::seconds_to_move() const {
-  std::int64_t bytes = 0;
-  for (const StateItem& item : now_->executor->state()) {
-    bytes += item.size() * static_cast<std::int64_t>(sizeof(float));
-  }
-  double slowest = 0;
-  for (const LinkMeasurement& link : now_->links->now()) {
-    slowest = std::max(slowest, link.seconds_per_byte);
-  }
-  return prepare_seconds_ + static_cast<double>(bytes) * slowest;
+// A move prepares a plan, and carries what ranks do not hold yet.
+Result<double> PlanTrainer::seconds_to_move(const Plan& plan) const {
+  AGPCS_TRY(const std::vector<StateMove> moves,
+            plan_state_moves(state_under(now_->plan), state_under(plan)));
+  return prepare_seconds_ + seconds_of(moves, now_->links->now());
 }
 
 Result<bool> PlanTrainer::all_agree(bool here) {

@@ -3,6 +3,7 @@
 #include "runtime/job/state_moves.h"
 
 #include "ir/base/rng.h"
+#include "runtime/job/move_cost.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
@@ -73,6 +74,49 @@ TEST(PlanStateMoves, HoldersShareTheWork) {
   const auto moves = plan_state_moves(before, after);
   EXPECT_EQ(text(moves), "a/value=4 1->2\nb/value=4 1->2\nc/first=8 0->2\n");
   EXPECT_EQ(bytes_of(*moves), 16 * 4);
+}
+
+// A pair of links that are alike, and one that was not measured, which counts as the slowest.
+TEST(SecondsOfMoves, AreThoseOfTheRankThatIsBusiestWithWhatTravels) {
+  const StateOwners before =
+      owners_of({{"a/value=4", "b/value=4"}, {"b/value=4"}, {"c/value=6", "d/value=1"}});
+  const StateOwners after = owners_of({{"a/value=4"}, {"a/value=4", "c/value=6"}, {"d/value=1"}});
+  const std::vector<StateMove> moves = *plan_state_moves(before, after);
+  EXPECT_DOUBLE_EQ(seconds_of(moves, {{0, 1, 2.0, 0}, {1, 0, 3.0, 0}}),
+                   16 * 2.0 + 24 * 3.0);  // both to rank 1
+  EXPECT_DOUBLE_EQ(seconds_of(moves, {{0, 1, 2.0, 0}, {2, 1, 0.5, 0}}), 16 * 2.0 + 24 * 0.5);
+  EXPECT_EQ(seconds_of(*plan_state_moves(after, after), {{0, 1, 2.0, 0}}), 0);
+}
+
+std::string text(const StateOwners& owners) {
+  std::string out;
+  for (const std::vector<StateItem>& items : owners) {
+    for (const StateItem& item : items) {
+      out += fmt::format("{}/{}={}:{} ", item.tensor, item.slot, item.elements, item.size());
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+TEST(StateUnderAPlan, IsWholeOrAPartOfATeamOrOfASharedOptimizersState) {
+  TestPlan spec{.shares = {{4}, {3, 1}},
+                .cuts = {{0, 1, {"a"}}},
+                .micro_batches = 2,
+                .elements = {12, 3},
+                .pieces = {{3, 1}, {}}};
+  // Adam would remember two numbers an element, these plans remember none.
+  EXPECT_EQ(text(state_under(make_plan(spec))),
+            "w0/value=12:3 w1/value=3:3 \nw0/value=12:9 w1/value=3:3 \n"
+            "w2/value=12:12 w3/value=3:3 \nw2/value=12:12 w3/value=3:3 \n");
+  spec.pieces.clear();
+  spec.weights = {2, 1};
+  Plan divided = make_plan(spec);
+  divided.training.optimizer.momentum = 0.9;
+  EXPECT_EQ(text(state_under(divided)),
+            "w0/value=12:12 w0/momentum=12:12 w1/value=3:3 w1/momentum=3:3 \n"
+            "w2/value=12:12 w2/momentum=12:8 w3/value=3:3 w3/momentum=3:1 \n"
+            "w2/value=12:12 w2/momentum=12:4 w3/value=3:3 w3/momentum=3:2 \n");
 }
 
 TEST(PlanStateMoves, NamesAnItemThatNobodyHas) {

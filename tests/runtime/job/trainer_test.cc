@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -150,7 +151,12 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
     const int stage = trainer.plan().stage_of_rank(rank);
     for (std::size_t b = 0; b < trainer.plan().buckets.size(); ++b) {
       if (!trainer.plan().buckets[b].is_of(stage)) continue;
-      EXPECT_EQ(executor.parameters()[b], expected.parameters[b]) << "rank " << rank << ", " << b;
+      // A member of a team has a part of some buckets.
+      const std::vector<double>& held = executor.parameters()[b];
+      const auto first = expected.parameters[b].begin() +
+                         static_cast<std::ptrdiff_t>(executor.first_elements()[b]);
+      const std::vector<double> own(first, first + static_cast<std::ptrdiff_t>(held.size()));
+      EXPECT_EQ(held, own) << "rank " << rank << ", " << b;
     }
   }
 
@@ -248,6 +254,34 @@ TEST_P(TrainerOver, MovesBetweenPlansThatDivideStateAndPlansThatDoNot) {
   std::vector<std::pair<const Plan*, const Plan*>> moves = {{&divided, &otherwise}};
   if (GetParam().name == loopback_world().name) {  // one move shows that a transport carries parts
     moves.insert(moves.end(), {{&whole, &otherwise}, {&divided, &whole}});
+  }
+  for (const auto& [before, after] : moves) {
+    ScriptedReplanner replanner(*after);
+    const Outcome outcome = train(*before, kSteps, &replanner);
+    EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+  }
+}
+
+// Members hold parts; single ranks, and teams of other members, hold the whole or other parts.
+TEST_P(TrainerOver, MovesBetweenPlansWithTeamsAndPlansWithout) {
+  const auto plan_of = [](std::vector<std::vector<std::int64_t>> shares,
+                          std::vector<std::vector<std::int64_t>> pieces) {
+    Plan plan = make_plan({.shares = std::move(shares),
+                           .cuts = {{0, 1, {"a"}}},
+                           .micro_batches = 3,
+                           .elements = {12, 3},
+                           .pieces = std::move(pieces)});
+    for (Expectation& line : plan.expect) {
+      if (line.name == "utilization host0/0") line.value = 0.01;
+    }
+    return plan;
+  };
+  const Plan whole = plan_of({{3, 1}, {1, 3}}, {});
+  const Plan teams = plan_of({{4}, {1, 3}}, {{3, 1}, {}});
+  const Plan others = plan_of({{4}, {4}}, {{}, {1, 3, 2}});
+  std::vector<std::pair<const Plan*, const Plan*>> moves = {{&teams, &others}};
+  if (GetParam().name == loopback_world().name) {
+    moves.insert(moves.end(), {{&whole, &teams}, {&others, &whole}});
   }
   for (const auto& [before, after] : moves) {
     ScriptedReplanner replanner(*after);

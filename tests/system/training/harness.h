@@ -17,6 +17,31 @@
 
 namespace agpcs::testing {
 
+/// A model with batch normalization, as ONNX text.
+inline constexpr const char* kBatchNorm = R"(
+<ir_version: 8, opset_import: ["": 17]>
+bn (float[batch, 3, 6, 6] image) => (float[batch, 4] logits)
+{
+  conv_shape = Constant <value = int64[4] {5, 3, 3, 3}> ()
+  conv_weight = ConstantOfShape (conv_shape)
+  conv = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (image, conv_weight)
+  channels = Constant <value = int64[1] {5}> ()
+  scale = ConstantOfShape <value = float[1] {1}> (channels)
+  bias = ConstantOfShape (channels)
+  mean = ConstantOfShape (channels)
+  variance = ConstantOfShape <value = float[1] {1}> (channels)
+  norm = BatchNormalization (conv, scale, bias, mean, variance)
+  relu = Relu (norm)
+  pool = GlobalAveragePool (relu)
+  features = Flatten (pool)
+  fc_shape = Constant <value = int64[2] {4, 5}> ()
+  fc_weight = ConstantOfShape (fc_shape)
+  fc_bias_shape = Constant <value = int64[1] {4}> ()
+  fc_bias = ConstantOfShape (fc_bias_shape)
+  logits = Gemm <transB = 1> (features, fc_weight, fc_bias)
+}
+)";
+
 /// What a training run left behind.
 struct Trained {
   std::vector<double> losses;                        ///< by step

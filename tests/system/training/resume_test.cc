@@ -4,6 +4,7 @@
 #include "frontend/onnx/import_onnx.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
+#include "runtime/job/move_cost.h"
 #include "runtime/job/renumbered_groups.h"
 #include "runtime/job/state_moves.h"
 #include "runtime/support/state_part.h"
@@ -43,30 +44,6 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kBatch = 8;
 constexpr std::chrono::milliseconds kLimit{60000};
 
-constexpr const char* kBatchNorm = R"(
-<ir_version: 8, opset_import: ["": 17]>
-bn (float[batch, 3, 6, 6] image) => (float[batch, 4] logits)
-{
-  conv_shape = Constant <value = int64[4] {5, 3, 3, 3}> ()
-  conv_weight = ConstantOfShape (conv_shape)
-  conv = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (image, conv_weight)
-  channels = Constant <value = int64[1] {5}> ()
-  scale = ConstantOfShape <value = float[1] {1}> (channels)
-  bias = ConstantOfShape (channels)
-  mean = ConstantOfShape (channels)
-  variance = ConstantOfShape <value = float[1] {1}> (channels)
-  norm = BatchNormalization (conv, scale, bias, mean, variance)
-  relu = Relu (norm)
-  pool = GlobalAveragePool (relu)
-  features = Flatten (pool)
-  fc_shape = Constant <value = int64[2] {4, 5}> ()
-  fc_weight = ConstantOfShape (fc_shape)
-  fc_bias_shape = Constant <value = int64[1] {4}> ()
-  fc_bias = ConstantOfShape (fc_bias_shape)
-  logits = Gemm <transB = 1> (features, fc_weight, fc_bias)
-}
-)";
-
 using Shares = std::vector<std::vector<std::int64_t>>;
 
 struct Case {
@@ -97,7 +74,7 @@ struct Job {
 
 class Resume : public ::testing::Test {
  protected:
-  void SetUp() override { std::ofstream(folder_ / "bn.onnxtxt") << kBatchNorm; }
+  void SetUp() override { std::ofstream(folder_ / "bn.onnxtxt") << testing::kBatchNorm; }
   Graph graph_of(const std::string& model) {
     loss_ = testing::training_of(kBatch).loss;
     if (model != "tied") return testing::training_graph(path_of(model));
@@ -202,6 +179,10 @@ class Resume : public ::testing::Test {
     AGPCS_TRY(const StateOwners had, share_state_owners(from->state(), new_groups, kLimit));
     AGPCS_TRY(const StateOwners needed, share_state_owners(to->state(), new_groups, kLimit));
     AGPCS_TRY(const std::vector<StateMove> moves, plan_state_moves(had, needed));
+    // The plans alone tell what a move carries.
+    AGPCS_TRY(const std::vector<StateMove> foreseen,
+              plan_state_moves(state_under(before), state_under(job.plan)));
+    EXPECT_EQ(bytes_of(foreseen), bytes_of(moves));
     AGPCS_RETURN_IF_ERROR(move_state(moves, *from, *to, new_groups, kLimit));
     for (int i = 0; i < 3; ++i) AGPCS_RETURN_IF_ERROR(next->run_step().status());
     return note_learned(graph, job, rank, *to);
