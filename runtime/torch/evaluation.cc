@@ -94,6 +94,8 @@ void StageEvaluation::find_scores() {
     }
   }
   if (found.size() == 1) scores_ = found.front();  // of several losses, none is the model's answer
+  kept_ = {graph_.loss};
+  if (scores_) kept_.insert(kept_.end(), {scores_->scores, scores_->labels});
 }
 
 Result<bool> StageEvaluation::begin(std::int64_t batch) {
@@ -126,16 +128,13 @@ Result<const StageCode*> StageEvaluation::code(std::int64_t samples) {
   if (!has_loss_) return nullptr;
   const auto found = codes_.find(samples);
   if (found != codes_.end()) return &found->second;
-  std::vector<TensorId> keep{graph_.loss};
-  if (scores_) keep.insert(keep.end(), {scores_->scores, scores_->labels});
-  AGPCS_TRY(StageCode made, StageCode::compile(graph_, ops_, samples, keep, device_));
+  AGPCS_TRY(StageCode made, StageCode::compile(graph_, ops_, samples, kept_, device_));
   return &codes_.emplace(samples, std::move(made)).first->second;
 }
 
-Status StageEvaluation::pass(const Rows& rows, int micro_batch,
-                             std::unordered_map<TensorId, at::Tensor> values, const StageCode& code,
-                             CutBuffers& cuts, ParameterUses* uses) {
-  for (TensorId id : code.inputs()) {
+Status StageEvaluation::pass(const Rows& rows, int micro_batch, Values values,
+                             const Computation& by, CutBuffers& cuts) {
+  for (TensorId id : by.inputs) {
     if (graph_.tensor(id).kind != TensorKind::kInput) continue;
     AGPCS_TRY(const at::Tensor value, load(id, rows));
     values[id] = value.to(device_, computed_type(graph_.tensor(id).type));
@@ -145,19 +144,16 @@ Status StageEvaluation::pass(const Rows& rows, int micro_batch,
     if (!depends_on_batch(graph_.tensor(id).shape)) continue;
     values[id] = values[id].narrow(0, 0, rows.computed);
   }
-  AGPCS_TRY(const StageCode* own, this->code(rows.computed));
   StageCode::Run run;
   run.labels = &labels_;
   run.evaluates = true;
-  run.uses = uses;
-  (own == nullptr ? code : *own).run(values, run);
-  add(values, rows);
+  AGPCS_RETURN_IF_ERROR(by.run(rows.computed, values, run));
+  if (by.counts) add(values, rows);
   cuts.keep_sent(micro_batch, values);
   return {};
 }
 
-void StageEvaluation::add(const std::unordered_map<TensorId, at::Tensor>& values,
-                          const Rows& rows) {
+void StageEvaluation::add(const Values& values, const Rows& rows) {
   if (!has_loss_) return;
   const auto samples = static_cast<double>(rows.computed);
   const double part = samples / static_cast<double>(data_.rows());
@@ -166,7 +162,7 @@ void StageEvaluation::add(const std::unordered_map<TensorId, at::Tensor>& values
   if (scores_) count_correct(values);
 }
 
-void StageEvaluation::count_correct(const std::unordered_map<TensorId, at::Tensor>& values) {
+void StageEvaluation::count_correct(const Values& values) {
   const at::Tensor &scores = values.at(scores_->scores), &labels = values.at(scores_->labels);
   if (scores_->binary) {
     sums_.correct += scores.gt(0).eq(labels.gt(0.5)).sum().item<double>();

@@ -16,6 +16,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,8 +24,6 @@
 #include <vector>
 
 namespace agpcs {
-
-class ParameterUses;
 
 class StageEvaluation {
  public:
@@ -49,10 +48,23 @@ class StageEvaluation {
   /// Returns which samples to compute of `samples` samples from `offset` on in the batch.
   Rows rows(std::int64_t offset, std::int64_t samples) const;
 
+  using Values = std::unordered_map<TensorId, at::Tensor>;
+  /// How a rank computes samples of its stage.
+  struct Computation {
+    const std::vector<TensorId>& inputs;  ///< what the stage reads
+    /// Computes so many samples. `values` has the inputs; afterwards it has what the stage sends,
+    /// and the tensors `kept`.
+    std::function<Status(std::int64_t samples, Values& values, const StageCode::Run& run)> run;
+    bool counts = true;  ///< false: the sums are those of another member of the team
+  };
   /// Computes `rows` of a micro-batch, and adds up what comes of it. `values` has the stage's
-  /// weights, `code` is that of training for a whole share.
-  Status pass(const Rows& rows, int micro_batch, std::unordered_map<TensorId, at::Tensor> values,
-              const StageCode& code, CutBuffers& cuts, ParameterUses* uses);
+  /// weights.
+  Status pass(const Rows& rows, int micro_batch, Values values, const Computation& by,
+              CutBuffers& cuts);
+  /// Returns the tensors that the sums are made of.
+  const std::vector<TensorId>& kept() const { return kept_; }
+  /// Returns the stage's code for so many samples; nullptr: that of training serves.
+  Result<const StageCode*> code(std::int64_t samples);
   const Evaluation& sums() const { return sums_; }
 
  private:
@@ -69,12 +81,10 @@ class StageEvaluation {
   Status check(const std::vector<TensorId>& outgoing) const;
   /// Loads graph input `id` of `rows`, in host memory.
   Result<at::Tensor> load(TensorId id, const Rows& rows) const;
-  /// Returns the stage's code for so many samples; nullptr: that of training serves.
-  Result<const StageCode*> code(std::int64_t samples);
   /// Adds up what a pass has computed of `rows`.
-  void add(const std::unordered_map<TensorId, at::Tensor>& values, const Rows& rows);
+  void add(const Values& values, const Rows& rows);
   void find_scores();
-  void count_correct(const std::unordered_map<TensorId, at::Tensor>& values);
+  void count_correct(const Values& values);
 
   const Graph& graph_;
   const std::vector<OpId> ops_;
@@ -83,6 +93,7 @@ class StageEvaluation {
   const at::Device device_;
   bool has_loss_ = false;
   std::optional<Scores> scores_;
+  std::vector<TensorId> kept_;
   LabelCounter labels_;
   bool counted_ = false;
   std::map<std::int64_t, StageCode> codes_;  // by samples

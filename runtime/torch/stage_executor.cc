@@ -248,13 +248,6 @@ Status StageExecutor::prepare_code(const std::vector<OpId>& ops) {
 }
 
 Status StageExecutor::prepare_team(const std::vector<OpId>& ops) {
-  if (options_.evaluation) {
-    return {StatusCode::kUnavailable,
-            fmt::format("stage {}: a team does not evaluate\n"
-                        "  hint: train without --validate, and validate what is saved by a plan "
-                        "without teams",
-                        plan_.stages[static_cast<std::size_t>(stage_)].name)};
-  }
   AGPCS_TRY(team_, TeamStage::make(graph_, plan_, rank_, ops, device_));
   for (const StageFeed::Share* share : {&feed_.larger(), &feed_.smaller()}) {
     AGPCS_RETURN_IF_ERROR(team_->prepare(share->samples));
@@ -363,8 +356,21 @@ Status StageExecutor::evaluate(int micro_batch) {
     uses_.pass_by();
     return {};
   }
-  return evaluation_->pass(rows, micro_batch, parameters_.values(), code_of(micro_batch), cuts_,
-                           uses_.empty() ? nullptr : &uses_);
+  const auto alone = [&](std::int64_t samples, Values& values, StageCode::Run run) -> Status {
+    run.uses = uses_.empty() ? nullptr : &uses_;
+    AGPCS_TRY(const StageCode* own, evaluation_->code(samples));
+    (own == nullptr ? code_of(micro_batch) : *own).run(values, run);
+    return {};
+  };
+  const auto in_team = [&](std::int64_t samples, Values& values, const StageCode::Run& run) {
+    return team_->evaluate(samples, evaluation_->kept(), values, run);
+  };
+  StageEvaluation::Computation by{inputs(), alone};
+  if (team_) {
+    by.run = in_team;
+    by.counts = team_->member() == 0;
+  }
+  return evaluation_->pass(rows, micro_batch, parameters_.values(), by, cuts_);
 }
 
 StageCode::Run StageExecutor::run_of(int micro_batch) {

@@ -64,8 +64,10 @@ at::Tensor TeamContext::exchange_gradient(int form, at::Tensor own, std::int64_t
 TeamPass::TeamPass(TeamContext& context) : context_(context) {}
 TeamPass::~TeamPass() = default;
 
-void TeamPass::forward(const TeamCode& code, Values& values, const StageCode::Run& run) {
+void TeamPass::forward(const TeamCode& code, Values& values, const StageCode::Run& run,
+                       const std::vector<TensorId>& keep) {
   code_ = &code;
+  for (const TensorId id : keep) kept_[id] = at::Tensor();
   const std::size_t forms = context_.body.forms.size();
   for (Tensors* all : {&values_, &live_, &leaves_, &gradients_}) all->assign(forms, {});
   roots_.clear();
@@ -84,6 +86,10 @@ void TeamPass::forward(const TeamCode& code, Values& values, const StageCode::Ru
     values[id] = values_[at_form(context_.shared.value[at_form(leaving_form(context_.body, id))])];
   }
   values_.clear();
+  for (auto& [id, whole] : kept_) {
+    if (whole.defined()) values[id] = std::move(whole);
+  }
+  kept_.clear();
 }
 
 /// Takes what the body reads. Of a tensor without a gradient, each form is made of what is there.
@@ -142,8 +148,19 @@ void TeamPass::run_step(std::size_t index, const StageCode::Run& run) {
     at::Tensor& out = outputs[i];
     if (step.split.outputs[i].kind == Placement::Kind::kMean) out = out * step.mean_part;
     live_[at_form(op.outputs[i])] = std::move(out);
+    keep_whole(op.outputs[i]);
   }
   free(step.dead);
+}
+
+/// Keeps what was just made, if the caller asks for it.
+void TeamPass::keep_whole(int form) {
+  const auto kept = kept_.find(context_.form(form).tensor);
+  if (kept == kept_.end()) return;
+  const at::NoGradGuard no_grad;
+  kept->second = context_.link.exchange(live_[at_form(form)].detach(),
+                                        context_.form(form).placement, TeamPlacement(),
+                                        dims_at(context_.tensor_of(form).shape, code_->samples()));
 }
 
 Tensors TeamPass::outputs_of(const TeamCode::Step& step, const TeamOp& op,

@@ -49,8 +49,10 @@ class TeamPass {
   TeamPass(const TeamPass&) = delete;
   TeamPass& operator=(const TeamPass&) = delete;
 
-  /// See `TeamStage`.
-  void forward(const TeamCode& code, Values& values, const StageCode::Run& run);
+  /// See `TeamStage`. Of the tensors `keep`, `values` has afterwards those that the body makes,
+  /// too, as copies and without gradients; all members name the same ones.
+  void forward(const TeamCode& code, Values& values, const StageCode::Run& run,
+               const std::vector<TensorId>& keep = {});
   void backward(const Values& gradients);
 
  private:
@@ -58,6 +60,7 @@ class TeamPass {
   void begin(Values& values);
   void run_region(std::size_t region, const StageCode::Run& run);
   void run_step(std::size_t index, const StageCode::Run& run);
+  void keep_whole(int form);
   Tensors outputs_of(const TeamCode::Step& step, const TeamOp& op, const StageCode::Run& run);
   /// Returns a form as an operator of the region that runs reads it.
   at::Tensor read(int form);
@@ -73,6 +76,7 @@ class TeamPass {
   Tensors live_;              // by form: variables of the region that runs
   Tensors leaves_;            // by form: leaves of autograd's graph that the caller has given
   Tensors gradients_;         // by form: sums so far
+  Values kept_;               // undefined: it is not made yet
   std::vector<Roots> roots_;  // by region
 };
 

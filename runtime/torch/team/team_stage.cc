@@ -5,6 +5,7 @@
 #include "ir/strategy/plan_body.h"
 #include "ir/team/blocks.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -146,6 +147,20 @@ void TeamStage::begin_step(std::size_t micro_batches) {
 void TeamStage::forward(std::size_t micro_batch, std::int64_t samples, Values& values,
                         const StageCode::Run& run) {
   passes_[micro_batch]->forward(codes_.at(samples), values, run);
+}
+
+Status TeamStage::evaluate(std::int64_t samples, const std::vector<TensorId>& keep, Values& values,
+                           const StageCode::Run& run) {
+  if (codes_.count(samples) == 0) AGPCS_RETURN_IF_ERROR(prepare(samples));
+  Values read;
+  for (const TensorId id : keep) {
+    if (const auto found = values.find(id); found != values.end()) read.insert(*found);
+  }
+  const at::NoGradGuard no_gradients;
+  TeamPass(context_).forward(codes_.at(samples), values, run, keep);
+  values.merge(read);
+  context_.link.settle();
+  return {};
 }
 
 void TeamStage::backward(std::size_t micro_batch, const Values& gradients) {

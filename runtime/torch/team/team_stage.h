@@ -54,6 +54,12 @@ class TeamStage final : public HeldParts {
   /// stage reads; afterwards it has what leaves. Needs: `prepare(samples)`.
   void forward(std::size_t micro_batch, std::int64_t samples, Values& values,
                const StageCode::Run& run);
+  /// Computes the forward pass of so many samples that nothing is learned from: prepares it, if
+  /// that is not done yet, and keeps nothing for a backward pass. Of the tensors `keep`, `values`
+  /// has afterwards those that the stage reads or makes, too, as copies. All members name the same
+  /// ones.
+  Status evaluate(std::int64_t samples, const std::vector<TensorId>& keep, Values& values,
+                  const StageCode::Run& run);
   /// Computes the backward pass. `gradients` are those of what leaves, as far as there are some.
   /// Gradients of parameters and of received tensors are added to those that autograd knows.
   void backward(std::size_t micro_batch, const Values& gradients);

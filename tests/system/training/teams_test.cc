@@ -2,30 +2,37 @@
 // Training by a plan whose replicas are teams equals training alone: losses over 20 steps and final
 // parameters, with ranks that are threads and with processes that agpcs-run starts.
 #include "ir/plan/body/body.h"
+#include "runtime/torch/data/data.h"
 #include "tests/support/team_onnx.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
 #include "tests/system/training/processes.h"
 
 #include <agpcs/loopback.h>
+#include <agpcs/replanner.h>
 #include <agpcs/replayer.h>
+#include <agpcs/trainer.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -43,27 +50,50 @@ constexpr double kTolerance = 1e-4;
 /// Heads, columns and the vocabulary can be divided as 5 : 3 : 4.
 constexpr testing::TransformerSize kGpt{2, 6, 48, 12, 12, 96, 48, false};
 constexpr testing::TransformerSize kLlama{2, 6, 96, 24, 12, 96, 48, false};  // of grouped queries
+/// The first samples of a synthetic source; no multiple of a batch.
+class HeldOut final : public DataSource {
+ public:
+  explicit HeldOut(const Graph& graph) : all_(make_synthetic_data(graph, 5)) {}
+  Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
+    return all_->fill(input, first, count, out);
+  }
+  std::int64_t rows() const override { return kRows; }
+  static constexpr std::int64_t kRows = 21;
+
+ private:
+  const std::unique_ptr<DataSource> all_;
+};
+
 /// 12 experts, which get one of the 3 tokens of a group each.
 constexpr testing::TransformerSize kMoe{2, 6, 48, 12, 12, 96, 48, false, 12, 2, 1};
+
+Loss loss_by_shape(std::optional<std::int64_t> ignored = {}, double smoothing = 0) {
+  Loss loss;
+  loss.by_shape = true;
+  loss.ignore_index = ignored;
+  loss.label_smoothing = smoothing;
+  return loss;
+}
 
 class Teams : public ::testing::Test {
  protected:
   /// Reads a model: those of team_models.h, or a file of the training tests.
-  void read(const std::string& name, const std::vector<std::string>& freeze = {}) {
+  void read(const std::string& name, const std::vector<std::string>& freeze = {},
+            const Loss& loss = loss_by_shape()) {
     model_ = folder_ / (name + ".onnxtxt");
     const std::map<std::string, std::string> texts = {
         {"gpt", testing::TransformerText(kGpt).gpt()},
         {"llama", testing::TransformerText(kLlama).llama()},
         {"moe", testing::TransformerText(kMoe).moe()}};
-    if (const auto text = texts.find(name); text != texts.end()) {
+    if (name == "bn") {
+      std::ofstream(model_) << testing::kBatchNorm;
+    } else if (const auto text = texts.find(name); text != texts.end()) {
       std::ofstream(model_) << testing::TransformerOnnx(text->second).text();
     } else {
       model_ = "tests/system/training/models/" + name + ".onnx";
     }
-    Loss loss;
-    loss.by_shape = true;
-    graph_ = testing::training_graph(model_, loss, freeze);
     loss_ = loss;
+    graph_ = testing::training_graph(model_, loss_, freeze);
   }
 
   Training training(std::int64_t batch = 8) const {
@@ -77,8 +107,8 @@ class Teams : public ::testing::Test {
     return testing::plan_with(graph_, training, {{larger}}, kMicroBatches);
   }
 
-  Trained train(const Plan& plan, int batches = 1) const {
-    return testing::train(graph_, plan, kSteps, [batches] {
+  Trained train(const Plan& plan, int batches = 1, int steps = kSteps) const {
+    return testing::train(graph_, plan, steps, [batches] {
       TorchOptions options;
       options.seed = 11;
       options.batches = batches;
@@ -92,6 +122,29 @@ class Teams : public ::testing::Test {
     const Plan plan = testing::plan_with_teams(graph_, training, shapes, kMicroBatches, link);
     note_exchanges(plan);
     testing::expect_equal_training(train(plan, batches), want, kTolerance);
+  }
+
+  /// Trains a little, then evaluates.
+  Evaluation evaluate(const Plan& plan) const {
+    const testing::MakeOptions options = [this] {
+      TorchOptions made;
+      made.seed = 11;
+      made.evaluation = std::make_unique<HeldOut>(graph_);
+      return made;
+    };
+    return testing::train(graph_, plan, 2, options).evaluation;
+  }
+
+  void expect_equal_evaluation(const Shapes& shapes, const Evaluation& want,
+                               double link = 1e9) const {
+    SCOPED_TRACE(text_of(shapes));
+    const Plan plan = testing::plan_with_teams(graph_, training(), shapes, kMicroBatches, link);
+    note_exchanges(plan);
+    const Evaluation got = evaluate(plan);
+    EXPECT_NEAR(got.loss, want.loss, kTolerance * want.loss);
+    EXPECT_EQ(got.correct, want.correct);
+    EXPECT_EQ(got.counted, want.counted);
+    EXPECT_EQ(got.samples, HeldOut::kRows);
   }
 
   void note_exchanges(const Plan& plan) const {
@@ -163,8 +216,51 @@ TEST_P(TeamsOf, TrainAsOneRankAloneDoesWithClippedGradients) {
   }
 }
 
+// A batch of the set is not full, and its samples are none of a micro-batch of some stages.
+TEST_P(TeamsOf, EvaluateAsOneRankAloneDoes) {
+  const Evaluation want = evaluate(alone(training()));
+  EXPECT_GT(want.counted, 0);
+  for (const Shapes& shapes : std::vector<Shapes>{{{{4}, {5, 3, 4}}},
+                                                  {{{3, 1}, {1, 1}}},
+                                                  {{{4}, {5, 3}, true}, {{1, 3}}},
+                                                  {{{4}}, {{4}, {5, 3, 4}}},
+                                                  {{{1, 3}, {1, 1}}, {{4}, {5, 3}, true}}}) {
+    expect_equal_evaluation(shapes, want);
+  }
+  expect_equal_evaluation({{{3, 1}, {5, 3, 4}}, {{4}, {1, 1}, true}}, want, 1e15);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, TeamsOf, ::testing::Values("gpt", "llama", "moe", "bert", "conv"),
                          [](const auto& param) { return param.param; });
+
+// Labels that do not count, smoothed ones, those that the model makes of its input, and yes or no.
+TEST_F(Teams, EvaluateEveryLossAsOneRankAloneDoes) {
+  std::map<std::string, Loss> losses = {{"words", loss_by_shape(0)},
+                                        {"tagger", loss_by_shape(1, 0.1)},
+                                        {"pixels", loss_by_shape(2)},
+                                        {"regression", {LossKind::kMse, {}}},
+                                        {"binary", {LossKind::kBceWithLogits, {}}}};
+  losses["words"].next_token = "auto";
+  for (const auto& [name, loss] : losses) {
+    SCOPED_TRACE(name);
+    read(name, {}, loss);
+    const Evaluation want = evaluate(alone(training()));
+    EXPECT_EQ(want.counted == 0, name == "regression");
+    for (const double link : {1e9, 1e15}) {
+      expect_equal_evaluation({{{4}, {1, 1}}}, want, link);
+      expect_equal_evaluation({{{3, 1}, {1, 1}}, {{4}, {5, 3}}}, want, link);
+    }
+  }
+  EXPECT_GT(divided_, 10);
+}
+
+TEST_F(Teams, EvaluateByRunningStatistics) {
+  read("bn");
+  const Evaluation want = evaluate(alone(training()));
+  for (const std::vector<std::int64_t>& parts : {std::vector<std::int64_t>{1, 1}, {2, 3}}) {
+    expect_equal_evaluation({{{4}, parts}}, want, 1e15);
+  }
+}
 
 TEST_F(Teams, NameTheMemberThatWentAway) {
   read("gpt");
@@ -187,6 +283,71 @@ TEST_F(Teams, NameTheMemberThatWentAway) {
               ::testing::ContainsRegex(
                   "^rank 0 \\(a/0\\): forward mb=0: [a-z_]+ of [0-9]+ bytes over ranks "
                   "0,1: rank 1 went away$"));
+}
+
+/// Gives the next of some plans each time it is asked.
+class PlansInTurn final : public Replanner {
+ public:
+  explicit PlansInTurn(std::vector<Plan> plans) : plans_(std::move(plans)) {}
+  Result<std::optional<Replan>> replan(const Plan& /*running*/, const HardwareReport& /*hardware*/,
+                                       const std::atomic<bool>& /*cancel*/) override {
+    if (next_ == plans_.size()) return std::optional<Replan>();
+    return std::optional<Replan>(Replan{plans_[next_++], 0.5, 0.1});
+  }
+
+ private:
+  const std::vector<Plan> plans_;
+  std::size_t next_ = 0;
+};
+
+// All plans expect next to nothing of a/0, so the first exchanges show that it is slow.
+TEST_F(Teams, AreLeftAndJoinedWhileAJobTrains) {
+  read("gpt");
+  Training training = this->training();
+  training.statistics_every = 1;
+  std::vector<Plan> plans;
+  for (const Shapes& shapes : std::vector<Shapes>{
+           {{{3, 1}}, {{1, 3}}}, {{{4}, {1, 1}}, {{4}, {5, 3}}}, {{{4}}, {{4}, {5, 3, 4}}}}) {
+    plans.push_back(testing::plan_with_teams(graph_, training, shapes, kMicroBatches));
+    for (Expectation& line : plans.back().expect) {
+      if (line.name == "utilization a/0") line.value = 0.001;
+    }
+  }
+  PlansInTurn replanner({plans.begin() + 1, plans.end()});
+  constexpr int kMost = 300, kAfter = 5;
+  LoopbackHub hub(4);
+  std::vector<double> losses;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<Transport> transport = hub.join(rank);
+      TrainerOptions options;
+      std::size_t moves = 0;
+      options.on_event = [&](const TrainerEvent& event) {
+        moves += event.kind == TrainerEvent::Kind::kSwitched ? 1 : 0;
+      };
+      if (rank == 0) options.replanner = &replanner;
+      const auto executors = [this]() -> Result<std::unique_ptr<Executor>> {
+        TorchOptions made;
+        made.seed = 11;
+        made.threads = 1;
+        return std::unique_ptr<Executor>(make_torch_executor(graph_, std::move(made)));
+      };
+      const auto trainer = Trainer::create(plans[0], rank, *transport, executors, options);
+      ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+      for (int after = 0; !(*trainer)->stops() && (*trainer)->next_step() < kMost;) {
+        if (moves + 1 == plans.size() && ++after == kAfter) (*trainer)->ask_to_stop();
+        const auto report = (*trainer)->run_step();
+        ASSERT_TRUE(report.ok()) << report.status().message();
+        if (rank == 0) losses.push_back(report->loss);
+      }
+      EXPECT_EQ(moves + 1, plans.size());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto steps = static_cast<int>(losses.size());
+  testing::expect_equal_training({losses, {}}, {train(alone(training), 1, steps).losses, {}},
+                                 kTolerance);
 }
 
 TEST_F(Teams, TakeUnequalMicroBatches) {
@@ -260,24 +421,6 @@ TEST_F(RunTeams, AreSavedAndResumedByAnyPlan) {
   std::filesystem::remove_all(folder("saved") + "/step-00000012");
   testing::expect_equal_training({{}, run({{{4}}, {{2, 2}}}, 12, resumes).values},
                                  {{}, want.values}, kTolerance);
-}
-
-TEST_F(RunTeams, RefuseByNameWhatTheyDoNotDo) {
-  const Plan plan = testing::plan_with_teams(graph_, training(), {{{4}, {1, 1}}}, kMicroBatches);
-  const std::string file = folder("t.plan"), tokens = folder("tokens.npy");
-  std::ofstream(file) << print_plan(plan);
-  const std::string command =
-      fmt::format("{} {} {} --transport loopback --steps 1 ", testing::kAgpcsRun, file, model_);
-  EXPECT_THAT(said_by(command + "--replan samples/clusters/local-2.yaml", 1, folder_),
-              HasSubstr("plan: error: stage s0 is computed by teams (body t0), which re-planning "
-                        "does not know yet\n  hint: plan with --without teams"));
-  const std::string script =
-      "import numpy; numpy.save('" + tokens + "', numpy.zeros((2, 6), 'int64'))";
-  if (std::system(("/usr/bin/python3 -c \"" + script + "\" 2>/dev/null").c_str()) != 0) return;
-  EXPECT_THAT(said_by(command + "--data " + tokens + " --labels " + tokens + " --validate " +
-                          tokens + " --validate labels=" + tokens,
-                      1, folder_),
-              HasSubstr("stage s0: a team does not evaluate\n  hint: train without --validate"));
 }
 
 std::string content_of(const std::string& file) {

@@ -69,17 +69,26 @@ TEST_F(RunTrainingLoop, AccumulatedBatchesLearnAsOneBatchOfTheirSize) {
 TEST_F(RunTrainingLoop, ValidationDependsOnThePlanAsLittleAsTrainingAndChangesNothing) {
   const std::string replicas = compile("replicas.plan", {"-q", "--layout", "local/0:3,local/1:1"});
   const std::string pipeline = compile("pipeline.plan", {"-q", "--layout", "local/0|local/1"});
+  const std::string team =
+      compile("team.plan", {"-q", "--layout", "local/0+local/1,parts=5+3", "--micro-batches", "2"});
   const std::string one = output(replicas, validating({}));
-  const std::string other = output(pipeline, validating({}));
   EXPECT_EQ(values(one, "step", "loss"), losses(replicas, {}));
   EXPECT_THAT(values(one, "validated", "step"), ElementsAre("2", "4", "6"));
-  expect_near(values(other, "validated", "loss"), values(one, "validated", "loss"));
-  EXPECT_EQ(values(other, "validated", "accuracy"), values(one, "validated", "accuracy"));
   EXPECT_THAT(values(one, "validated", "samples"), ElementsAre("21", "21", "21"));
+  for (const std::string& plan : {pipeline, team}) {
+    const std::string other = output(plan, validating({}));
+    EXPECT_EQ(values(other, "step", "loss"), losses(plan, {}));
+    expect_near(values(other, "validated", "loss"), values(one, "validated", "loss"));
+    EXPECT_EQ(values(other, "validated", "accuracy"), values(one, "validated", "accuracy"));
+    EXPECT_THAT(values(other, "validated", "samples"), ElementsAre("21", "21", "21"));
+  }
 }
 
-TEST_F(RunTrainingLoop, TheBestCheckpointStaysBesideTheNewestAndIsKnownAfterwards) {
-  const std::string plan = compile("two.plan", {"-q"}), folder = folder_ / "saved";
+class BestCheckpoint : public RunTrainingLoop, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(BestCheckpoint, StaysBesideTheNewestAndIsKnownAfterwards) {
+  const std::string plan = compile("two.plan", {"-q", "--layout", GetParam()});
+  const std::string folder = folder_ / "saved";
   const std::vector<std::string> options =
       validating({"--keep-best", "--save", folder, "--keep-checkpoints", "1", "--resume", folder});
   const std::string first = output(plan, options);
@@ -106,6 +115,12 @@ TEST_F(RunTrainingLoop, TheBestCheckpointStaysBesideTheNewestAndIsKnownAfterward
       output(plan, validating({"--resume", saved(best), "--steps", std::to_string(best)}));
   EXPECT_EQ(values(again, "validated", "loss"), std::vector<std::string>{*least});
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, BestCheckpoint,
+                         ::testing::Values("local/0,local/1", "local/0+local/1"),
+                         [](const auto& param) {
+                           return param.index == 0 ? "of_replicas" : "of_a_team";
+                         });
 
 TEST_F(RunTrainingLoop, ValidationNeedsEveryInputThatTrainingReads) {
   const std::string plan = compile("two.plan", {"-q"});

@@ -2,7 +2,6 @@
 // A team that trains has what one rank alone would have: the loss of every step, and at the end
 // every weight. And what that takes of each member's memory.
 #include "ir/strategy/plan_body.h"
-#include "runtime/torch/data/data.h"
 #include "runtime/torch/executor.h"
 #include "runtime/torch/team/link.h"
 #include "tests/runtime/world.h"
@@ -276,13 +275,6 @@ TEST(TeamTraining, RefusesWhatItCannotDo) {
   EXPECT_EQ(alone->exchange_with({}).message(),
             "the plan has teams, and the executor does not divide operators among ranks\n"
             "  hint: plan with --without teams");
-  TorchOptions evaluating;
-  evaluating.evaluation = make_synthetic_data(one.graph, 1);
-  EXPECT_EQ(make_torch_executor(one.graph, std::move(evaluating))
-                ->prepare(of_team(one, plan, body), 0)
-                .message(),
-            "stage s0: a team does not evaluate\n"
-            "  hint: train without --validate, and validate what is saved by a plan without teams");
 }
 
 /// Returns the most bytes that live in the second step.
