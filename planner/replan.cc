@@ -2,12 +2,12 @@
 #include "planner/replan.h"
 
 #include "ir/base/at.h"
-#include "ir/strategy/teams.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "planner/refine/moves/moves.h"
+#include "planner/team/starts.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,22 +19,56 @@ namespace {
 constexpr std::int64_t kPartOfBudget = 4;
 constexpr std::int64_t kLeastBudget = 100;
 
-/// Takes devices that the cluster does not have out of the plan. Returns whether there were any.
-bool leave_out_missing(const Cluster& cluster, Plan& plan) {
-  bool missing = false;
+/// Tells whether the cluster lacks a device that computes.
+bool lacks_devices(const Cluster& cluster, const Plan& plan) {
+  const auto lacks = [&](const std::string& device) { return cluster.find_device(device) < 0; };
+  return std::ranges::any_of(plan.stages, [&](const PlanStage& stage) {
+    return !stage.idle() && (std::ranges::any_of(stage.devices, lacks) ||
+                             std::ranges::any_of(stage.further_devices, [&](const auto& further) {
+                               return std::ranges::any_of(further, lacks);
+                             }));
+  });
+}
+
+/// Takes devices that the cluster does not have out of the plan. The members of teams that are left
+/// are replicas by themselves then, each with the samples of its team.
+void leave_out_missing(const Cluster& cluster, Plan& plan) {
   for (PlanStage& stage : plan.stages) {
-    std::vector<std::string> devices;
-    std::vector<std::int64_t> samples;
+    std::vector<std::pair<DeviceId, std::int64_t>> left;
+    const auto keep = [&](const std::string& name, std::int64_t own) {
+      const DeviceId device = cluster.find_device(name);
+      if (device >= 0) left.emplace_back(device, own);
+    };
     for (std::size_t i = 0; i < stage.devices.size(); ++i) {
-      if (cluster.find_device(stage.devices[i]) < 0) continue;
-      devices.push_back(stage.devices[i]);
-      samples.push_back(stage.samples[i]);
+      keep(stage.devices[i], stage.samples[i]);
+      if (!stage.has_teams()) continue;
+      for (const std::string& member : stage.further_devices[i]) keep(member, stage.samples[i]);
     }
-    missing = missing || (devices.size() < stage.devices.size() && !stage.idle());
-    stage.devices = std::move(devices);
-    stage.samples = std::move(samples);
+    std::ranges::sort(left);
+    stage.devices.clear();
+    stage.samples.clear();
+    for (const auto& [device, own] : left) {
+      stage.devices.push_back(cluster.device_name(device));
+      stage.samples.push_back(own);
+    }
+    stage.body = -1;
+    stage.further_ranks.clear();
+    stage.further_devices.clear();
   }
-  return missing;
+  plan.bodies.clear();
+}
+
+/// Returns the devices of each stage, and how many members its teams have in the running plan.
+std::vector<TeamDevices> team_devices(const Strategy& strategy, const Plan& running) {
+  std::vector<TeamDevices> of_stages;
+  for (const StageSpec& spec : strategy.stages) of_stages.push_back({all_devices(spec)});
+  std::size_t number = 0;
+  for (const PlanStage& stage : running.stages) {
+    if (stage.idle()) continue;
+    if (stage.has_teams()) of_stages[number].most = stage.members(0).size();
+    ++number;
+  }
+  return of_stages;
 }
 
 /// Makes the strategy one that searches know: without flows, which `choose_flows` makes anew.
@@ -71,13 +105,23 @@ class Starts {
     if (valid.ok()) found_.push_back(strategy);
   }
 
-  /// Adds the strategy with the shares of each stage by speed.
-  void add_balanced(Strategy strategy) {
+  /// Returns the strategy with the shares of each stage by speed.
+  Strategy balanced(Strategy strategy) {
     for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
       const SetShares by_speed{stage, ShareRule::kBySpeed};
       if (auto changed = moves_.apply(strategy, strategy, by_speed)) strategy = *changed;
     }
-    add(strategy);
+    return strategy;
+  }
+
+  /// Adds the strategy, which has no teams, with teams formed anew.
+  void add_teams(const Strategy& strategy, const std::vector<TeamDevices>& of_stages) {
+    if (std::ranges::all_of(of_stages, [](const TeamDevices& of) { return of.most < 2; })) return;
+    StageTeams teams(problem_);
+    for (const bool spare_memory : {false, true}) {
+      const auto formed = with_teams(problem_, teams, strategy, of_stages, spare_memory);
+      if (formed) add(*formed);
+    }
   }
 
   /// Adds the strategy with all cuts anew: with stages where they are, rotated either way, and
@@ -107,9 +151,9 @@ std::vector<Strategy> interleaved_start(const Problem& problem, Strategy strateg
 }
 
 /// Returns the running plan's step on the problem's hardware; infinite if it cannot run there.
-Result<double> running_seconds(const Problem& problem, Plan running) {
+Result<double> running_seconds(const Problem& problem, const Plan& running) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  if (leave_out_missing(problem.cluster, running)) return kNever;
+  if (lacks_devices(problem.cluster, running)) return kNever;
   AGPCS_TRY(Strategy strategy, strategy_of_plan(running, problem.graph, problem.cluster));
   const Result<Evaluated> evaluated = evaluate(problem, std::move(strategy), running.made_by);
   if (evaluated.ok()) return evaluated->estimate.step_seconds;
@@ -121,20 +165,26 @@ Result<double> running_seconds(const Problem& problem, Plan running) {
 
 std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running) {
   Plan left = running;
-  const bool missing = leave_out_missing(problem.cluster, left);
+  const bool missing = lacks_devices(problem.cluster, running);
+  if (missing) leave_out_missing(problem.cluster, left);
   const bool stranded =
       std::any_of(left.stages.begin(), left.stages.end(),
                   [](const PlanStage& stage) { return stage.devices.empty() && !stage.idle(); });
   if (stranded) return {};
   Result<Strategy> strategy = strategy_of_plan(left, problem.graph, problem.cluster);
-  if (!strategy.ok() || !refuse_teams(*strategy, "re-planning").ok()) return {};
+  if (!strategy.ok()) return {};
   if (missing) strategy->buckets.clear();
   leave_out_flows(*strategy);
+  Starts starts(problem);
+  if (problem.options.choose_teams && !strategy->bodies.empty()) starts.add(*strategy);
+  const std::vector<TeamDevices> of_stages = team_devices(*strategy, running);
+  strategy = without_teams(problem, *std::move(strategy));
   cut_between_blocks(problem.blocks, *strategy);
   if (strategy->schedule == Schedule::kInterleaved) return interleaved_start(problem, *strategy);
-  Starts starts(problem);
+  const Strategy balanced = starts.balanced(*strategy);
+  if (problem.options.choose_teams) starts.add_teams(balanced, of_stages);
   starts.add(*strategy);
-  starts.add_balanced(*strategy);
+  starts.add(balanced);
   starts.add_recut(*strategy);
   return starts.take();
 }

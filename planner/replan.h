@@ -32,8 +32,11 @@ struct Replanned {
 
 /// Returns strategies near the running plan for the problem's hardware: the plan as it is; with
 /// shares by the devices' speed now; with its stages cut anew, where they are, rotated and
-/// reversed. Devices that the cluster no longer has are left out. Returns none if a stage has no
-/// device left. Cost: a few moves (planner/refine/moves/moves.h).
+/// reversed. Devices that the cluster no longer has are left out. Where the plan has teams, and the
+/// problem may choose teams: the plan as it is; with the teams of each stage formed anew of the
+/// devices that it has now, by their speeds; and, as all others, without teams. Returns none if a
+/// stage has no device left. Cost: a few moves (planner/refine/moves/moves.h), and two bodies a
+/// stage.
 std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running);
 
 /// Returns the best plan found on the problem's hardware. The search begins from `warm_starts` and

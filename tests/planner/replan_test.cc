@@ -3,16 +3,22 @@
 
 #include "codegen/lower.h"
 #include "cost_model/explain/drifted_cluster.h"
+#include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_against.h"
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "planner/refine/moves/moves.h"
 #include "tests/planner/problem/problems.h"
+#include "tests/support/team_models.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -154,6 +160,100 @@ TEST(Replan, CancelledItEndsWithoutAPlan) {
   const auto found = replan(*now, running, options);
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_FALSE(found->has_value());
+}
+
+/// A GPT whose single sample is best computed by a team, on four alike devices with fast links.
+std::unique_ptr<const Problem> team_problem_on(Cluster cluster, bool teams = true) {
+  ProblemOptions options;
+  options.ranks = Ranks::kAll;
+  options.choose_teams = teams;
+  return problem_of(testing::gpt_graph({2, 256, 1024, 16, 16, 4096, 1000, false}),
+                    std::move(cluster), 1, options);
+}
+
+Cluster four_on_a_host() {
+  return cluster_of(
+      "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "host a gpu 4 bandwidth=300e9 latency=1e-6\n");
+}
+
+Plan planned_with_teams() {
+  const auto problem = team_problem_on(four_on_a_host());
+  const Result<Planned> planned = plan_problem(*problem, {});
+  AGPCS_CHECK(planned.ok() && !planned->best.plan.bodies.empty(), "no teams");
+  return planned->best.plan;
+}
+
+TEST(Replan, ASlowMemberOfATeamGetsASmallerPart) {
+  const Plan running = planned_with_teams();
+  const auto now = team_problem_on(drifted_cluster(four_on_a_host(), {{{1, 2}}, {}}));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_TRUE(found->has_value());
+  const Plan& plan = (*found)->best.plan;
+  EXPECT_LT((*found)->best.estimate.step_seconds, 0.97 * (*found)->running_step_seconds);
+  EXPECT_EQ(verify_plan_against(plan, now->graph, now->cluster).message(), "");
+  ASSERT_FALSE(plan.bodies.empty());
+  for (const PlanStage& stage : plan.stages) {
+    if (!stage.has_teams()) continue;
+    const std::vector<std::int64_t>& parts =
+        plan.bodies[static_cast<std::size_t>(stage.body)].parts;
+    for (std::size_t r = 0; r < stage.ranks.size(); ++r) {
+      const std::vector<int> members = stage.members(r);
+      for (std::size_t m = 0; m < members.size(); ++m) {
+        if (device_of_rank(plan, members[m]) != "a/1") continue;
+        EXPECT_LT(parts[m], *std::ranges::max_element(parts));
+      }
+    }
+  }
+}
+
+TEST(Replan, ATeamThatLostAMemberIsFormedAnew) {
+  const Plan running = planned_with_teams();
+  const auto now = team_problem_on(without_devices(four_on_a_host(), {0}));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_EQ((*found)->best.plan.rank_count(), 3);
+  EXPECT_TRUE(std::isinf((*found)->running_step_seconds));
+  EXPECT_EQ(verify_plan_against((*found)->best.plan, now->graph, now->cluster).message(), "");
+}
+
+TEST(Replan, APlanWithTeamsIsLeftForOneWithoutWhereTheirLinksGotSlow) {
+  const Plan running = planned_with_teams();
+  const auto now =
+      team_problem_on(cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+                                 "host a gpu 4 bandwidth=1e7 latency=1e-3\n"));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_TRUE((*found)->best.plan.bodies.empty());
+  EXPECT_EQ((*found)->best.plan.rank_count(), 4);
+}
+
+TEST(WarmStarts, OfAPlanWithTeamsHaveItsTeamsNewOnesAndNone) {
+  const Plan running = planned_with_teams();
+  const auto with_teams = [](const std::vector<Strategy>& starts) {
+    return std::ranges::count_if(starts,
+                                 [](const Strategy& start) { return !start.bodies.empty(); });
+  };
+  for (const bool slow : {false, true}) {
+    const HardwareDrift drift = {{{1, slow ? 2.0 : 1.0}}, {}};
+    const auto problem = team_problem_on(drifted_cluster(four_on_a_host(), drift));
+    const std::vector<Strategy> starts = warm_starts(*problem, running);
+    ASSERT_GE(starts.size(), 2U);
+    EXPECT_EQ(starts[0], *strategy_of_plan(running, problem->graph, problem->cluster));
+    EXPECT_GE(with_teams(starts), slow ? 2 : 1);
+    EXPECT_LT(with_teams(starts), static_cast<std::ptrdiff_t>(starts.size()));
+    for (const Strategy& start : starts) {
+      EXPECT_TRUE(verify_strategy(start, problem->graph, problem->cluster, 1).ok());
+    }
+  }
+  const auto lost = team_problem_on(without_devices(four_on_a_host(), {2}));
+  EXPECT_GE(with_teams(warm_starts(*lost, running)), 1);
+  // A problem that chooses no teams has no such starts.
+  const auto alone = team_problem_on(four_on_a_host(), false);
+  const std::vector<Strategy> starts = warm_starts(*alone, running);
+  EXPECT_FALSE(starts.empty());
+  EXPECT_EQ(with_teams(starts), 0);
 }
 
 TEST(WarmStarts, BeginWithTheRunningPlanItself) {

@@ -108,7 +108,10 @@ void take_lowest_priority() {
 class PlansWithTheCompiler final : public CompilerReplanner {
  public:
   PlansWithTheCompiler(const Plan& plan, Graph graph, Cluster cluster, const ReplanOptions& options)
-      : graph_(std::move(graph)), cluster_(std::move(cluster)), options_(options) {
+      : graph_(std::move(graph)),
+        cluster_(std::move(cluster)),
+        options_(options),
+        has_teams_(!plan.bodies.empty()) {
     drifts_[plan.cluster_digest] = {};
   }
 
@@ -127,6 +130,7 @@ class PlansWithTheCompiler final : public CompilerReplanner {
   const Graph graph_;
   const Cluster cluster_;  ///< as in the cluster file
   const ReplanOptions options_;
+  const bool has_teams_;  ///< the job's first plan has: others may have, too
   /// How the clusters of plans differ from the file's, by the digests of those clusters.
   std::map<std::string, HardwareDrift> drifts_;
   mutable std::mutex mutex_;
@@ -155,6 +159,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   }
   ProblemOptions wanted;
   wanted.ranks = Ranks::kAll;
+  wanted.choose_teams = has_teams_;
   const Cluster now = drifted_cluster(cluster_, drift);
   AGPCS_TRY(const auto problem,
             Problem::make(Graph(graph_), without_devices(now, left), running.training, wanted));

@@ -34,7 +34,8 @@ class CompilerReplanner : public Replanner {
 
 /// Makes a replanner that plans as `agpcs-compile` does, starting from the running plan (`replan`),
 /// on one thread of the lowest priority. The new plan has every rank of the running one that is not
-/// lost, each on its device, and the digest of the whole current cluster. The replanner remembers
+/// lost, each on its device, and the digest of the whole current cluster. It may have teams if
+/// `plan` has. The replanner remembers
 /// the cluster of each plan that it made, because later reports are relative to it. Needs:
 /// `cluster` is calibrated and is the one that `plan` was made for; `graph` is the training graph
 /// that `plan` was made from. Errors: a digest differs (the message names both).

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/replan.h"
 
-#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "tools/common/calibrated_cluster.h"
 #include "tools/common/common.h"
@@ -48,7 +47,6 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
                                                          const RunOptions& options,
                                                          Console console) {
   if (options.replan.empty()) return std::unique_ptr<CompilerReplanner>();
-  AGPCS_RETURN_IF_ERROR(refuse_teams(plan, "re-planning"));
   AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "re-planning"));
   AGPCS_TRY(CalibratedCluster calibrated,
             read_calibrated_cluster(options.replan, [&] { return plan.training.precision; }));

@@ -4,6 +4,7 @@
 #include "ir/plan/lookup.h"
 #include "planner/plan_problem.h"
 #include "tests/planner/problem/problems.h"
+#include "tests/support/team_models.h"
 #include "tools/run/replan.h"
 
 #include <agpcs/digest.h>
@@ -126,6 +127,35 @@ TEST(CompilerReplanner, PlansForASlowDeviceOnTheSameRanks) {
   EXPECT_EQ(verify_plan(better.plan).message(), "");
   EXPECT_THAT(replanner->hardware_text(), HasSubstr("device a/1 computes 2.5 times as long\n"));
   EXPECT_THAT(replanner->hardware_text(), HasSubstr(digest_of(print_plan(plan))));
+}
+
+// A single sample, which a team computes fastest.
+TEST(CompilerReplanner, AJobThatBeganWithTeamsMayHaveOthersAndOneWithoutHasNone) {
+  const Cluster cluster = cluster_of(
+      "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "host a gpu 4 bandwidth=300e9 latency=1e-6\n");
+  for (const bool teams : {true, false}) {
+    ProblemOptions wanted;
+    wanted.ranks = Ranks::kAll;
+    wanted.choose_teams = teams;
+    Graph graph = testing::gpt_graph({2, 256, 1024, 16, 16, 4096, 1000, false});
+    const auto problem = testing::problem_of(Graph(graph), cluster, 1, wanted);
+    const Plan plan = plan_problem(*problem, {})->best.plan;
+    EXPECT_EQ(plan.bodies.empty(), !teams);
+    ReplanOptions options;
+    options.budget = 10;
+    const auto replanner = *make_compiler_replanner(plan, std::move(graph), cluster, options);
+    const auto found = replanner->replan(plan, computes(1, 2), kGoOn);
+    ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+    EXPECT_EQ((*found)->plan.bodies.empty(), !teams);
+    EXPECT_EQ(devices_of_ranks((*found)->plan), devices_of_ranks(plan));
+    EXPECT_EQ(verify_plan((*found)->plan).message(), "");
+    if (!teams) continue;
+    // The next one begins from the first.
+    const auto next = replanner->replan((*found)->plan, computes(1, 0.5), kGoOn);
+    ASSERT_TRUE(next.ok() && next->has_value()) << next.status().message();
+    EXPECT_EQ((*next)->plan.bodies.empty(), !teams);
+  }
 }
 
 TEST(CompilerReplanner, PlansWhereNoDeviceOfAKindIsAsItWas) {

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <signal.h>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -50,6 +53,38 @@ TEST_F(RunElastic, TheOthersGoOnFromTheLastCheckpoint) {
                     "killed by signal 9[^\"]*\", \"plan\": \"[^\"]*two.without-0.plan\"\\}"));
   EXPECT_THAT(process.output(), HasSubstr("\"ranks\": 1"));
   EXPECT_THAT(process.output(), HasSubstr("\"step\": 39,"));
+}
+
+// What is left of the team holds parts alone; the checkpoint has whole tensors.
+TEST_F(RunElastic, ATeamThatLosesAMemberGoesOnAsTheModelWouldHaveTrained) {
+  const auto losses = [](const std::string& output) {
+    std::map<int, double> by_step;  // the last time that it was trained
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+      int step = 0;
+      double loss = 0;
+      const char* const form = "{\"event\": \"step\", \"step\": %d, \"loss\": %lf";
+      if (std::sscanf(line.c_str(), form, &step, &loss) == 2) by_step[step] = loss;
+    }
+    return by_step;
+  };
+  Process undisturbed(local({"--transport", "loopback", "--steps", "40", "--json"}));
+  EXPECT_EQ(undisturbed.wait(seconds(120)), 0) << undisturbed.errors();
+  const std::map<int, double> want = losses(undisturbed.output());
+  ASSERT_EQ(want.size(), 40U);
+  plan_ = compile("team.plan", {"-q", "--layout", "local/0+local/1,parts=5+3"});
+  Process process(local({"--steps", "40", "--json", "--elastic", "--replan",
+                         "samples/clusters/local-2.yaml", "--save", save_, "--save-every", "2"}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  EXPECT_EQ(process.wait(seconds(120)), 0) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("training goes on without rank 1 (local/1), by " +
+                                          (folder_ / "team.without-1.plan").string()));
+  const std::map<int, double> got = losses(process.output());
+  ASSERT_EQ(got.size(), 40U);
+  for (const auto& [step, loss] : want) EXPECT_NEAR(got.at(step), loss, 1e-4 * loss) << step;
 }
 
 TEST_F(RunElastic, AJobThatWasResumedGoesOnFromThereUntilItHasSaved) {
