@@ -87,9 +87,12 @@ class OperatorChanges {
     const TeamBody& body = now_.bodies[at(spec.body)];
     const TeamWork work(problem_.graph, body, problem_.training.precision);
     const auto own = std::ranges::find(body.ops, op_, &TeamOp::op);
+    const std::vector<std::vector<TeamPlace>> beside =
+        teams_beside(problem_.cluster, places_of_teams(spec));
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const std::vector<DeviceId> devices = members_of(spec, i);
-      const TeamTimes times = work.times(problem_.cluster, costs, devices, spec.shares[i]);
+      const TeamTimes times =
+          work.times(problem_.cluster, costs, devices, spec.shares[i], beside[i]);
       for (std::size_t m = 0; m < devices.size(); ++m) {
         const int kind = problem_.cluster.devices[at(devices[m])].kind;
         const MemberOp part = own == body.ops.end() ? MemberOp{op_, kNone, 0}

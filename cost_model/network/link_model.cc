@@ -227,18 +227,15 @@ double seconds_at(double rate, const Flow& flow) {
   return flow.stretch * static_cast<double>(flow.bytes) / rate;
 }
 
-/// Returns the seconds until all of `flows` are done; rates change whenever one ends.
-double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
-  if (all.size() == 1) return seconds_at(lone_rate(cluster, all.front()), all.front());
-  std::vector<const Flow*> flows;
+/// Returns the seconds until the first `own` of `flows` are done; rates change whenever one ends.
+double seconds_of_first(const Cluster& cluster, std::vector<const Flow*> flows, std::size_t own) {
   std::vector<double> left, rates;
-  for (const Flow& flow : all) {
-    flows.push_back(&flow);
-    left.push_back(flow.stretch * static_cast<double>(flow.bytes));
+  for (const Flow* const flow : flows) {
+    left.push_back(flow->stretch * static_cast<double>(flow->bytes));
   }
   FairSharing sharing(cluster.links);
   double seconds = 0;
-  while (!flows.empty()) {
+  while (own > 0) {
     sharing.share(flows, rates);
     double next = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < flows.size(); ++i) next = std::min(next, left[i] / rates[i]);
@@ -249,9 +246,18 @@ double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
       if (!ends) continue;
       flows.erase(flows.begin() + static_cast<std::ptrdiff_t>(i));
       left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+      if (i < own) --own;
     }
   }
   return seconds;
+}
+
+/// Returns the seconds until all of `all` are done.
+double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
+  if (all.size() == 1) return seconds_at(lone_rate(cluster, all.front()), all.front());
+  std::vector<const Flow*> flows;
+  for (const Flow& flow : all) flows.push_back(&flow);
+  return seconds_of_first(cluster, std::move(flows), all.size());
 }
 
 /// Returns the seconds of a phase of one flow for each number of bytes; `set` sets them.
@@ -416,6 +422,23 @@ double lone_seconds(const Cluster& cluster, const Exchange& exchange) {
   double seconds = 0;
   for (const Phase& phase : exchange) {
     seconds += phase.latency + seconds_of(cluster, phase.flows);
+  }
+  return seconds;
+}
+
+double seconds_beside(const Cluster& cluster, const Exchange& exchange,
+                      std::span<const Exchange* const> others) {
+  if (others.empty()) return lone_seconds(cluster, exchange);
+  double seconds = 0;
+  for (std::size_t p = 0; p < exchange.size(); ++p) {
+    std::vector<const Flow*> flows;
+    for (const Flow& flow : exchange[p].flows) flows.push_back(&flow);
+    for (const Exchange* const other : others) {
+      if (p >= other->size()) continue;
+      for (const Flow& flow : (*other)[p].flows) flows.push_back(&flow);
+    }
+    seconds +=
+        exchange[p].latency + seconds_of_first(cluster, std::move(flows), exchange[p].flows.size());
   }
   return seconds;
 }

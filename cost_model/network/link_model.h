@@ -107,6 +107,11 @@ double latency_of(const Exchange& exchange);
 /// Returns the seconds of an exchange that has all links to itself. Cost: flows^2 for each phase.
 double lone_seconds(const Cluster& cluster, const Exchange& exchange);
 
+/// Returns the seconds of an exchange while others run in lockstep with it: in each of its phases,
+/// its flows share links with those of the others' phases of the same number.
+double seconds_beside(const Cluster& cluster, const Exchange& exchange,
+                      std::span<const Exchange* const> others);
+
 /// Returns the `lone_seconds` of `all_reduce` for several numbers of bytes, equal to the last bit.
 /// It looks for the routes once.
 std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,

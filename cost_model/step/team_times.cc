@@ -5,10 +5,30 @@
 #include "ir/base/at.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace agpcs {
 namespace {
+
+/// Returns the links that exchanges of a team may cross; none of a team within a host.
+std::set<LinkId> links_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  std::set<LinkId> links;
+  const int host = cluster.devices[at(devices[0])].host;
+  if (std::ranges::all_of(devices,
+                          [&](DeviceId id) { return cluster.devices[at(id)].host == host; })) {
+    return links;
+  }
+  std::vector<LinkId> route;
+  for (const DeviceId from : devices) {
+    for (const DeviceId to : devices) {
+      if (from != to) cluster.append_route(from, to, route);
+    }
+  }
+  links.insert(route.begin(), route.end());
+  return links;
+}
 
 /// Returns the elements that each member holds of a tensor that lies so.
 std::vector<std::int64_t> elements_of_members(const TeamBody& body, const TeamPlacement& placement,
@@ -34,11 +54,41 @@ double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
          larger.step_end.exchange;
 }
 
+std::vector<TeamPlace> places_of_teams(const StageSpec& spec) {
+  std::vector<TeamPlace> places;
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    places.push_back({members_of(spec, i), spec.shares[i]});
+  }
+  return places;
+}
+
+std::vector<std::vector<TeamPlace>> teams_beside(const Cluster& cluster,
+                                                 const std::vector<TeamPlace>& teams) {
+  std::map<LinkId, std::vector<std::size_t>> teams_of;
+  for (std::size_t t = 0; t < teams.size(); ++t) {
+    for (const LinkId link : links_of(cluster, teams[t].devices)) teams_of[link].push_back(t);
+  }
+  std::vector<std::set<std::size_t>> beside(teams.size());
+  for (const auto& [link, sharing] : teams_of) {
+    if (sharing.size() < 2) continue;
+    for (const std::size_t t : sharing) beside[t].insert(sharing.begin(), sharing.end());
+  }
+  std::vector<std::vector<TeamPlace>> places(teams.size());
+  for (std::size_t t = 0; t < teams.size(); ++t) {
+    for (const std::size_t other : beside[t]) {
+      if (other != t) places[t].push_back(teams[other]);
+    }
+  }
+  return places;
+}
+
 /// Adds up a pass: members run on their own until they meet.
 class TeamWork::Clock {
  public:
-  Clock(const Cluster& cluster, const std::vector<DeviceId>& devices)
-      : cluster_(cluster), devices_(devices), run_(devices.size()) {
+  /// `beside`: the collectives of the same pass of each team that shares links.
+  Clock(const Cluster& cluster, const std::vector<DeviceId>& devices,
+        std::vector<std::vector<Exchange>> beside)
+      : cluster_(cluster), devices_(devices), beside_(std::move(beside)), run_(devices.size()) {
     pass_.computing.resize(devices.size());
     for (const DeviceId device : devices) {
       overhead_ = std::max(overhead_, cluster.kind_of(device).message_overhead);
@@ -59,8 +109,11 @@ class TeamWork::Clock {
     }
     if (!is_collective(traffic.exchange)) return;
     meet();
+    std::vector<const Exchange*> others;
+    for (const std::vector<Exchange>& other : beside_) others.push_back(&other[collective_]);
+    ++collective_;
     const double seconds =
-        overhead_ + lone_seconds(cluster_, team_exchange(cluster_, devices_, traffic));
+        overhead_ + seconds_beside(cluster_, team_exchange(cluster_, devices_, traffic), others);
     pass_.seconds += seconds;
     pass_.exchange += seconds;
   }
@@ -72,6 +125,8 @@ class TeamWork::Clock {
  private:
   const Cluster& cluster_;
   const std::vector<DeviceId>& devices_;
+  const std::vector<std::vector<Exchange>> beside_;  // by team, then collective
+  std::size_t collective_ = 0;                       // the next one
   double overhead_ = 0;
   std::vector<double> run_;  // by member: seconds since they met
   TeamPassSeconds pass_;
@@ -159,7 +214,8 @@ void TeamWork::walk(bool forward, std::int64_t samples, Operators operators,
 }
 
 TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
-                          const std::vector<DeviceId>& devices, std::int64_t samples) const {
+                          const std::vector<DeviceId>& devices, std::int64_t samples,
+                          const std::vector<TeamPlace>& beside) const {
   for (const std::vector<MemberOp>& ops : ops_) costs.prepare(ops);
   std::vector<int> kinds;
   for (const DeviceId device : devices) kinds.push_back(cluster.devices[at(device)].kind);
@@ -168,7 +224,15 @@ TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
   for (std::size_t m = 0; m < members(); ++m) {
     for (const MemberOp& op : ops_[m]) seconds[m].push_back(costs.seconds(kinds[m], op, samples));
   }
-  Clock forward(cluster, devices), backward(cluster, devices), end(cluster, devices);
+  std::vector<std::vector<Exchange>> in_forward, in_backward, at_end;
+  for (const TeamPlace& other : beside) {
+    in_forward.push_back(exchanges(cluster, other.devices, other.samples, true));
+    in_backward.push_back(exchanges(cluster, other.devices, other.samples, false));
+    at_end.push_back(step_end_exchanges(cluster, other.devices));
+  }
+  Clock forward(cluster, devices, std::move(in_forward));
+  Clock backward(cluster, devices, std::move(in_backward));
+  Clock end(cluster, devices, std::move(at_end));
   walk(
       true, samples,
       [&](std::size_t op) {
@@ -208,8 +272,8 @@ std::vector<Exchange> TeamWork::step_end_exchanges(const Cluster& cluster,
                                                    const std::vector<DeviceId>& devices) const {
   std::vector<Exchange> all;
   for (const TeamStep& step : body_.step_end) {
-    all.push_back(
-        team_exchange(cluster, devices, backward_traffic(graph_, body_, step.form, 1, precision_)));
+    const TeamTraffic traffic = backward_traffic(graph_, body_, step.form, 1, precision_);
+    if (is_collective(traffic.exchange)) all.push_back(team_exchange(cluster, devices, traffic));
   }
   return all;
 }

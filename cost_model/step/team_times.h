@@ -7,11 +7,13 @@
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/split/split.h"
+#include "ir/strategy/strategy.h"
 #include "ir/team/body.h"
 
 #include <agpcs/training.h>
 #include <agpcs/types.h>
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -40,12 +42,29 @@ struct TeamTimes {
 double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
                         std::int64_t micro_batches, std::int64_t smaller_from);
 
+/// A team: its devices, the members in their order, and its samples of a micro-batch.
+struct TeamPlace {
+  std::vector<DeviceId> devices;
+  std::int64_t samples = 0;
+  friend auto operator<=>(const TeamPlace&, const TeamPlace&) = default;
+};
+
+/// Returns the teams of a stage whose replicas are teams.
+std::vector<TeamPlace> places_of_teams(const StageSpec& spec);
+
+/// Returns, for each of a stage's teams, the others whose exchanges may cross a link that its own
+/// cross, in the order of `teams`. A device's ports are its own, so that teams within hosts share
+/// no link. Cost: O(teams x members^2) routes, of teams on several hosts.
+std::vector<std::vector<TeamPlace>> teams_beside(const Cluster& cluster,
+                                                 const std::vector<TeamPlace>& teams);
+
 /// The work of the teams of a stage: all on which their times depend but devices and samples.
 ///
 /// A pass is one computation on all members, which meet at each collective. So it takes the sum
 /// over the runs of operators between collectives of the slowest member's seconds, and the seconds
-/// of the collectives, one after the other. A collective takes what it takes with all links to
-/// itself, and the overhead of a collective on the slowest member (`message_overhead`). Members
+/// of the collectives, one after the other. A collective takes what it takes on links that it
+/// shares with the same collective of the stage's teams beside it, and with nothing else, and the
+/// overhead of a collective on the slowest member (`message_overhead`). Members
 /// meet within an operator that reduces inside, too: it is the last of its run. What an exchange
 /// copies within a member's memory takes the bytes at the bandwidth of that memory, before the
 /// members meet, and belongs to what the member computes.
@@ -60,9 +79,10 @@ class TeamWork {
   std::size_t members() const { return body_.members(); }
   const TeamBody& body() const { return body_; }
   /// Returns the times of a team of `devices`, the members in their order. `costs` are those of the
-  /// graph. Cost: O(members x operators + exchanges x members^2).
+  /// graph. The teams of `beside` (`teams_beside`) exchange whenever it does. Cost: O(members x
+  /// operators + exchanges x members^2), with the exchanges of all of these teams.
   TeamTimes times(const Cluster& cluster, MemberCosts& costs, const std::vector<DeviceId>& devices,
-                  std::int64_t samples) const;
+                  std::int64_t samples, const std::vector<TeamPlace>& beside = {}) const;
   /// Returns the elements that each member holds of a parameter. Needs: the body trains it.
   const std::vector<std::int64_t>& held(TensorId parameter) const { return held_.at(parameter); }
   /// Returns the elements that each member holds of all parameters that the body trains.

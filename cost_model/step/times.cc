@@ -187,11 +187,26 @@ class TeamStageTimes {
               team_body_of(graph_, plan_.bodies[at(spec_.body)], ops, plan_.training.precision));
     AGPCS_RETURN_IF_ERROR(find_parameters(body));
     const TeamWork work(graph_, body, plan_.training.precision);
-    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) add(work, replica);
+    std::vector<TeamPlace> teams;
+    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) {
+      teams.push_back({devices_of(replica), spec_.samples[replica]});
+    }
+    const std::vector<std::vector<TeamPlace>> beside = teams_beside(cluster_, teams);
+    for (std::size_t replica = 0; replica < teams.size(); ++replica) {
+      add(work, replica, beside[replica]);
+    }
     return {};
   }
 
  private:
+  std::vector<DeviceId> devices_of(std::size_t replica) const {
+    std::vector<DeviceId> devices;
+    for (const int rank : spec_.members(replica)) {
+      devices.push_back(model_.ranks[at(rank)].device);
+    }
+    return devices;
+  }
+
   Status find_parameters(const TeamBody& body) {
     std::unordered_map<std::string_view, TensorId> own;
     for (const TeamForm& form : body.forms) {
@@ -214,15 +229,14 @@ class TeamStageTimes {
     return {};
   }
 
-  void add(const TeamWork& work, std::size_t replica) {
+  void add(const TeamWork& work, std::size_t replica, const std::vector<TeamPlace>& beside) {
     const std::vector<int> ranks = spec_.members(replica);
-    std::vector<DeviceId> devices;
-    for (const int rank : ranks) devices.push_back(model_.ranks[at(rank)].device);
+    const std::vector<DeviceId> devices = devices_of(replica);
     const std::int64_t samples = spec_.samples[replica];
     const std::int64_t fewer = spec_.samples_of(replica, true);
-    const TeamTimes larger = work.times(cluster_, members_, devices, samples);
+    const TeamTimes larger = work.times(cluster_, members_, devices, samples, beside);
     const TeamTimes smaller =
-        fewer == samples ? larger : work.times(cluster_, members_, devices, fewer);
+        fewer == samples ? larger : work.times(cluster_, members_, devices, fewer, beside);
     for (std::size_t m = 0; m < ranks.size(); ++m) {
       model_.ranks[at(ranks[m])].times = times_of_member(work, larger, smaller, devices[m], m);
     }

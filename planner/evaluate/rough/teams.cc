@@ -47,12 +47,12 @@ RoughTeams::Body& RoughTeams::find(const TeamBody& body) {
   return *known_.emplace_back(std::make_unique<Body>(problem_, body));
 }
 
-const TeamTimes& RoughTeams::times(Body& body, const std::vector<DeviceId>& devices,
-                                   std::int64_t samples) {
-  const auto [known, added] = body.times.try_emplace({devices, samples});
+const TeamTimes& RoughTeams::times(Body& body, const TeamPlace& place,
+                                   const std::vector<TeamPlace>& beside) {
+  const auto [known, added] = body.times.try_emplace({place, beside});
   if (added) {
-    known->second = body.work.times(problem_.cluster, costs_, devices, samples);
-    remembered_ += body.body.ops.size() * devices.size() * sizeof(double);
+    known->second = body.work.times(problem_.cluster, costs_, place.devices, place.samples, beside);
+    remembered_ += body.body.ops.size() * place.devices.size() * sizeof(double);
   }
   return known->second;
 }
@@ -69,8 +69,10 @@ RoughModel::Passes RoughModel::compute_teams(const StageSpec& spec, const TeamBo
                                              double& busy) {
   RoughTeams::Body& known = teams_.find(body);
   Passes slowest;
-  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-    const TeamTimes& own = teams_.times(known, members_of(spec, i), spec.shares[i]);
+  const std::vector<TeamPlace> places = places_of_teams(spec);
+  const std::vector<std::vector<TeamPlace>> beside = teams_beside(problem_.cluster, places);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const TeamTimes& own = teams_.times(known, places[i], beside[i]);
     for (const TeamPassSeconds* const pass : {&own.forward, &own.backward}) {
       for (const double seconds : pass->computing) busy += seconds;
     }

@@ -31,10 +31,11 @@ class RoughTeams {
     TeamBody body;
     TeamWork work;
     double most_held = 1;
-    std::map<std::pair<std::vector<DeviceId>, std::int64_t>, TeamTimes> times;
+    std::map<std::pair<TeamPlace, std::vector<TeamPlace>>, TeamTimes> times;
   };
   Body& find(const TeamBody& body);
-  const TeamTimes& times(Body& body, const std::vector<DeviceId>& devices, std::int64_t samples);
+  /// `beside`: as `teams_beside` says.
+  const TeamTimes& times(Body& body, const TeamPlace& place, const std::vector<TeamPlace>& beside);
   /// Keeps memory bounded; call it between steps.
   void forget_if_many();
 

@@ -51,12 +51,12 @@ TeamInfo& TeamTable::find(StageInfo& stage, const TeamBody& body) {
   return team;
 }
 
-const TeamTimes& TeamTable::times(TeamInfo& team, const std::vector<DeviceId>& devices,
-                                  std::int64_t samples) {
-  const auto [known, added] = team.times.try_emplace(TeamKey(devices, samples));
+const TeamTimes& TeamTable::times(TeamInfo& team, const TeamPlace& place,
+                                  const std::vector<TeamPlace>& beside) {
+  const auto [known, added] = team.times.try_emplace(TeamKey(place, beside));
   if (added) {
-    known->second = team.work.times(problem_.cluster, costs_, devices, samples);
-    stages_.remember(devices.size() * team.body.ops.size() * sizeof(double));
+    known->second = team.work.times(problem_.cluster, costs_, place.devices, place.samples, beside);
+    stages_.remember(place.devices.size() * team.body.ops.size() * sizeof(double));
   }
   return known->second;
 }
@@ -147,8 +147,10 @@ const StageInfo::Groups& TeamTable::scheduled(TeamInfo& team, const StageSpec& s
   const TeamTimes* slowest = nullptr;
   TeamKey key;
   const auto sum = [](const TeamTimes& of) { return of.forward.seconds + of.backward.seconds; };
-  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-    TeamKey now(members_of(spec, i), spec.shares[i]);
+  const std::vector<TeamPlace> places = places_of_teams(spec);
+  const std::vector<std::vector<TeamPlace>> beside = teams_beside(problem_.cluster, places);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    TeamKey now(places[i], beside[i]);
     const TeamTimes& own = times(team, now.first, now.second);
     if (slowest != nullptr && sum(own) <= sum(*slowest)) continue;
     slowest = &own;

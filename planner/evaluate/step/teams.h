@@ -26,8 +26,8 @@ struct MemberSum {
   std::int64_t bytes = 0;  ///< bytes that travel
 };
 
-/// A team: its devices, the members in their order, and its samples of a micro-batch.
-using TeamKey = std::pair<std::vector<DeviceId>, std::int64_t>;
+/// A team, and the teams beside it (`teams_beside`).
+using TeamKey = std::pair<TeamPlace, std::vector<TeamPlace>>;
 
 /// A stage with the body of its teams. Does not move: parts of it refer to others.
 struct TeamInfo {
@@ -66,8 +66,8 @@ class TeamTable {
 
   /// Returns the stage with that body. Cost: O(body), if it is known.
   TeamInfo& find(StageInfo& stage, const TeamBody& body);
-  const TeamTimes& times(TeamInfo& team, const std::vector<DeviceId>& devices,
-                         std::int64_t samples);
+  const TeamTimes& times(TeamInfo& team, const TeamPlace& place,
+                         const std::vector<TeamPlace>& beside);
   /// Returns the memory of member `member` of a team with `samples` samples of each micro-batch.
   /// `sums`: there are several teams.
   StageMemory memory(TeamInfo& team, const StageInfo& stage, std::size_t member,

@@ -59,9 +59,15 @@ void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
 void RankSeconds::add_member(const EqualReplicas& equal) {
   TeamInfo& team = *(*team_of_stage_)[at(equal.stage)];
   const std::size_t m = at(equal.member);
-  const std::vector<DeviceId> devices = members_of(spec(equal.stage), at(equal.team));
-  const TeamTimes& larger = teams_.times(team, devices, equal.samples);
-  const TeamTimes& smaller = teams_.times(team, devices, equal.samples - (equal.odd ? 1 : 0));
+  if (equal.team == 0 && equal.member == 0) {
+    places_ = places_of_teams(spec(equal.stage));
+    beside_ = teams_beside(problem_.cluster, places_);
+  }
+  TeamPlace place = places_[at(equal.team)];
+  const std::vector<TeamPlace>& beside = beside_[at(equal.team)];
+  const TeamTimes& larger = teams_.times(team, place, beside);
+  if (equal.odd) --place.samples;
+  const TeamTimes& smaller = teams_.times(team, place, beside);
   std::int64_t elements = 0, tensors = 0;
   for (const StepBucket& bucket : buckets_.all()) {
     const bool own = bucket.stage == equal.stage;

@@ -49,6 +49,9 @@ class RankSeconds {
   FlatStep* step_ = nullptr;
   bool scatters_ = false, gathers_ = false;       // gradients, or parameters, are divided
   std::vector<std::int64_t> elements_, tensors_;  // trained, by first stage of ranks
+  // Of the current stage with teams, by team.
+  std::vector<TeamPlace> places_;
+  std::vector<std::vector<TeamPlace>> beside_;
 };
 
 }  // namespace agpcs

@@ -8,8 +8,11 @@
 #include "cost_model/step/team_traffic.h"
 #include "ir/base/at.h"
 #include "ir/plan/body/body.h"
+#include "planner/evaluate/evaluator.h"
 #include "planner/evaluate/group_gradients.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/evaluate/step_folder.h"
+#include "planner/problem/stage_timers.h"
 #include "planner/team/choose.h"
 #include "planner/team/space.h"
 #include "tests/planner/problem/problems.h"
@@ -399,6 +402,90 @@ TEST(TeamStep, EqualTeamsAreFolded) {
     EXPECT_EQ(engine.result().ranks[at(folder.rank_of(rank))].exposed_communication,
               of.estimate.devices[at(rank)].exposed_communication);
   }
+}
+
+/// Teams of two, on two hosts of two devices; each team has two samples of a micro-batch.
+Simulated on_two_hosts(const std::vector<std::vector<DeviceId>>& teams) {
+  const Graph graph = testing::small_gpt();
+  const TeamBody body = best_body(graph, {1, 1}, roofline_costs(graph, kSlow, 4, Precision::kFp32));
+  AGPCS_CHECK(!body.divisions.empty(), "divides nothing");
+  const Cluster cluster = testing::cluster_of(
+      "kind gpu memory=80e9 bandwidth=2e12 fp32=1e14\n"
+      "host a gpu 2 bandwidth=3e11 latency=0 nic=1e8 nic-latency=0\n"
+      "host b gpu 2 bandwidth=3e11 latency=0 nic=1e8 nic-latency=0\n");
+  return simulated(graph, cluster, strategy_of(graph, body, teams, 2));
+}
+
+/// Returns the seconds that the first team exchanges in passes of a micro-batch, as the simulator
+/// says, and checks that the rough step knows them, too.
+double exchange_of_first(const Simulated& of) {
+  const Problem& problem = *of.problem;
+  const Result<StepModel> model =
+      make_step_model(of.plan, problem.graph, problem.cluster, problem.costs);
+  AGPCS_CHECK(model.ok(), "{}", model.status().message());
+  const RankTimes& times = model->ranks[0].times;
+  const double exchange = times.in_forward.exchange + times.in_backward.exchange;
+  RoughModel rough(problem);
+  StageTimers timers(problem);
+  EXPECT_GT(rough.step(of.strategy, timers.of(of.strategy)).seconds, kMicroBatches * exchange);
+  EXPECT_EQ(Evaluator(problem).evaluate(of.strategy).step_seconds, of.estimate.step_seconds);
+  return exchange;
+}
+
+TEST(TeamStep, TeamsThatExchangeOverOneNicShareIt) {
+  const double alone = exchange_of_first(on_two_hosts({{0, 2}}));
+  const Simulated both = on_two_hosts({{0, 2}, {1, 3}});
+  const double shared = exchange_of_first(both);
+  EXPECT_NEAR(shared, 2 * alone, 1e-6 * alone);
+  // No link carries more than it can while teams exchange; what teams sum comes behind.
+  const Cluster& cluster = both.problem->cluster;
+  const Result<StepModel> model =
+      make_step_model(both.plan, both.problem->graph, cluster, both.problem->costs);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  std::vector<double> seconds(cluster.links.size());
+  for (const TeamCollectives& all : model->team_exchanges) {
+    for (const Exchange& one : all.exchanges) {
+      for (const Phase& phase : one) {
+        for (const Flow& flow : phase.flows) {
+          for (const LinkId link : flow.links) {
+            seconds[at(link)] += (all.end - all.first) * static_cast<double>(flow.bytes) /
+                                 cluster.links[at(link)].bandwidth;
+          }
+        }
+      }
+    }
+  }
+  const double busiest = *std::max_element(seconds.begin(), seconds.end());
+  EXPECT_GT(busiest, 0);
+  EXPECT_LE(busiest, model->ranks[0].times.exchange * (1 + 1e-9));
+}
+
+TEST(TeamStep, TeamsWithinHostsShareNoLink) {
+  EXPECT_EQ(exchange_of_first(on_two_hosts({{0, 1}, {2, 3}})),
+            exchange_of_first(on_two_hosts({{0, 1}})));
+}
+
+TEST(TeamStep, ATeamSharesALinkWithOthersAsLongAsTheyUseIt) {
+  const Cluster cluster = testing::cluster_of(
+      "kind gpu memory=80e9 bandwidth=2e12 fp32=1e14\n"
+      "host a gpu 3 bandwidth=3e11 latency=0 nic=1e8 nic-latency=0\n"
+      "host b gpu 3 bandwidth=3e11 latency=0 nic=1e8 nic-latency=0\n");
+  const std::vector<std::vector<TeamPlace>> beside =
+      teams_beside(cluster, {{{0, 3}, 1}, {{1, 4}, 3}, {{2, 5}, 3}});
+  ASSERT_EQ(beside[1].size(), 2u);
+  EXPECT_EQ(beside[1][0], (TeamPlace{{0, 3}, 1}));
+  const auto of = [&](const std::vector<DeviceId>& devices, std::int64_t bytes) {
+    return all_reduce(cluster, devices, AllReduce::kRing, bytes);
+  };
+  const Exchange little = of({0, 3}, 1'000'000), much = of({1, 4}, 3'000'000);
+  const Exchange more = of({2, 5}, 4'000'000);
+  // A third of the NIC each, then half of it, then all; a million bytes alone take 10 ms.
+  const std::vector<const Exchange*> other = {&much, &more};
+  EXPECT_NEAR(seconds_beside(cluster, little, other), 0.03, 1e-9);
+  const std::vector<const Exchange*> others = {&little, &more};
+  EXPECT_NEAR(seconds_beside(cluster, much, others), 0.03 + 0.04, 1e-9);
+  const std::vector<const Exchange*> rest = {&little, &much};
+  EXPECT_NEAR(seconds_beside(cluster, more, rest), 0.03 + 0.04 + 0.01, 1e-9);
 }
 
 }  // namespace
