@@ -401,6 +401,7 @@ Json stages_json(const Evaluated& best) {
     stages.push_back({{"name", stage.name},
                       {"devices", stage.devices},
                       {"samples", stage.samples},
+                      {"members", stage.members(0).size()},
                       {"operators", operator_count(stage)},
                       {"parameters", parameter_count(best.plan, static_cast<int>(s))},
                       {"buckets", buckets_of(best.plan, static_cast<int>(s))},

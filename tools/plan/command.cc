@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plan/command.h"
 
+#include "cost_model/step/model.h"
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
@@ -21,6 +22,7 @@
 #include "tools/plan/search_log.h"
 #include "tools/plan/splits.h"
 #include "tools/plan/team/team.h"
+#include "tools/plan/team/team_reasons.h"
 #include "tools/plan/upgrade.h"
 #include "tools/plan/views.h"
 
@@ -79,7 +81,7 @@ struct Arguments {
   std::vector<std::string> dims;
   std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
                                                        op, kind;
-  bool decisions_only = false, json = false, markdown = false;
+  bool decisions_only = false, json = false, markdown = false, ask_planner = false;
   std::size_t top = 10;
   ExportOptions exports;
   TeamOptions team;
@@ -195,12 +197,25 @@ Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
   return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
 }
 
+/// Returns why a plan has teams; nothing if it has none.
+Result<std::optional<TeamReasons>> reasons_of(const Plan& plan, const Checked& checked) {
+  if (plan.bodies.empty()) return std::optional<TeamReasons>();
+  AGPCS_TRY(const std::unique_ptr<const Problem> problem,
+            Problem::make(checked.model.graph, checked.cluster, plan.training));
+  AGPCS_TRY(const StepModel model,
+            make_step_model(plan, problem->graph, problem->cluster, problem->costs));
+  AGPCS_TRY(TeamReasons reasons, team_reasons(plan, *problem, model, false));
+  return std::optional<TeamReasons>(std::move(reasons));
+}
+
 Status report(const Arguments& a, Console console) {
   AGPCS_TRY(Plan plan, read_plan(a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
   ReportInput input{checked.cluster, step, nullptr, {}};
+  AGPCS_TRY(const std::optional<TeamReasons> teams, reasons_of(step.plan, checked));
+  if (teams) input.teams = &*teams;
   std::optional<SimulatedStep> before;
   if (!a.other.empty()) {
     AGPCS_TRY(before, step_of(a.other, checked));
@@ -244,7 +259,8 @@ Status explain(const Arguments& a, Console console) {
     console.out << (a.json ? operator_json(found) : operator_text(found, a.top));
     return {};
   }
-  AGPCS_TRY(const Explanation explanation, explain(plan, *problem));
+  const ExplainTeams teams = a.ask_planner ? ExplainTeams::kAskPlanner : ExplainTeams::kIfThere;
+  AGPCS_TRY(const Explanation explanation, explain(plan, *problem, teams));
   console.out << (a.json ? explain_json(explanation) : explain_text(explanation, a.top));
   return {};
 }
@@ -352,8 +368,13 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   CLI::App* explain_app = add_command(
       app, a, "explain", "where the simulated step's time goes, and what would make it shorter");
   add_problem(explain_app, a);
-  explain_app->add_option("--operator", a.op,
-                          "why this operator is in its stage, and what moving it would cost");
+  CLI::Option* op = explain_app->add_option(
+      "--operator", a.op, "why this operator is in its stage, and what moving it would cost");
+  explain_app
+      ->add_flag("--teams", a.ask_planner,
+                 "why the plan has teams, or none, also by what the planner would make otherwise: "
+                 "takes as long as planning")
+      ->excludes(op);
   explain_app->add_flag("--json", a.json, "everything, as JSON");
   explain_app->add_option("--top", a.top, "lines a list has at most (default: 10)")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));

@@ -8,11 +8,14 @@
 #include "cost_model/step/model.h"
 #include "planner/problem/problem.h"
 #include "planner/what_if.h"
+#include "tools/plan/team/team_reasons.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,14 +37,23 @@ struct Explanation {
   StepAnalysis report;
   StepModel model;
   WhatIfs plan_changes, hardware_changes;
+  std::optional<TeamReasons> teams;
+};
+
+/// Whether to say why a plan has teams, or none.
+enum class ExplainTeams : std::uint8_t {
+  kIfThere,     ///< of a plan with teams, without plans that the planner would have to make
+  kAskPlanner,  ///< of every plan, with such plans
 };
 
 /// A change that saves a smaller part of the step gets no line.
 inline constexpr double kLeastGain = 0.005;
 
-/// Simulates, finds the critical path, and tries out changes. `plan` and `problem` must outlive the
+/// Simulates, finds the critical path, tries out changes, and compares teams (`team_reasons`).
+/// `plan` and `problem` must outlive the
 /// result. Needs: the plan verifies against the problem.
-Result<Explanation> explain(const Plan& plan, const Problem& problem);
+Result<Explanation> explain(const Plan& plan, const Problem& problem,
+                            ExplainTeams teams = ExplainTeams::kIfThere);
 
 /// Returns the explanation with at most 100 columns. Lists have at most `top` lines. Changes are
 /// the best three of the plan and the best three of the hardware.

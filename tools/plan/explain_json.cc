@@ -125,6 +125,7 @@ std::string explain_json(const Explanation& e) {
                {"links", links_json(e)},
                {"instructions", json_array(e.slack, slack_json)}};
   if (!e.plan.bodies.empty()) json["members"] = members_json(e.plan, e.model);
+  if (e.teams) json["teams"] = team_reasons_json(e.plan, e.problem.cluster, *e.teams);
   return json_text(json);
 }
 

@@ -269,11 +269,17 @@ std::string help_text(const Explanation& e) {
   return text + changes_text(e.hardware_changes);
 }
 
+std::string reasons_text(const Explanation& e) {
+  if (!e.teams) return "";
+  return team_reasons_text(e.plan, e.problem.cluster, *e.teams, e.estimate.step_seconds);
+}
+
 }  // namespace
 
 std::string explain_text(const Explanation& e, std::size_t top) {
   return title(e) + path_text(e, top) + parts_text(e, top) + slack_table(e, top) + device_table(e) +
-         member_table(e.plan, e.model) + memory_table(e) + link_table(e, top) + help_text(e);
+         member_table(e.plan, e.model) + reasons_text(e) + memory_table(e) + link_table(e, top) +
+         help_text(e);
 }
 
 }  // namespace agpcs

@@ -90,7 +90,7 @@ def step(command, *words):
     if done.returncode:
         sys.exit(f"experts_space.py: {done.stderr}")
     plan = json.loads(done.stdout)
-    teams = sum("teams" in stage for stage in plan["stages"])
+    teams = sum(stage["members"] > 1 for stage in plan["stages"])
     words = f"{len(plan['stages'])} stage{'s' * (len(plan['stages']) > 1)}" + f", {teams} with teams" * (teams > 0)
     return f"{1e3 * plan['step_seconds']:.2f} ({words})"
 

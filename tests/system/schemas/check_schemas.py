@@ -132,14 +132,15 @@ class Outputs:
             self.run("agpcs-compile", model, near, "-o", teams, "-q", "--no-bound", "--layout", "a/0+a/1,parts=5+3", "--micro-batches", "1")
             yield "agpcs_plan_json", teams.name, parse(self.run("agpcs-plan", "json", teams, "--model", model))
             yield "agpcs_plan_explain", teams.name, parse(self.run("agpcs-plan", "explain", teams, model, near, "--json"))
+        teams = self.folder / f"teams_{pathlib.Path(MODEL).stem}.plan"
+        yield "agpcs_plan_explain", "asked", parse(self.run("agpcs-plan", "explain", teams, MODEL, near, "--json", "--teams"))
         interleaved = self.folder / "interleaved.plan"
         self.run("agpcs-compile", MODEL, near, "-o", interleaved, "-q", "--no-bound", "--layout",
                  "a/0|a/1|schedule=interleaved,each=2", "--micro-batches", "2")
         yield "agpcs_plan_explain_operator", interleaved.name, parse(
             self.run("agpcs-plan", "explain", interleaved, MODEL, near, "--operator", OPERATOR, "--json"))
         yield "agpcs_plan_explain_operator", "teams", parse(
-            self.run("agpcs-plan", "explain", self.folder / f"teams_{pathlib.Path(MODEL).stem}.plan", MODEL, near, "--operator",
-                     OPERATOR, "--json"))
+            self.run("agpcs-plan", "explain", teams, MODEL, near, "--operator", OPERATOR, "--json"))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         yield "agpcs_plan_splits", MODEL, parse(
             self.run("agpcs-plan", "splits", MODEL, "--members", "5:3", "--samples", "512", "--json"))

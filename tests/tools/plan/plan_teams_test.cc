@@ -178,6 +178,127 @@ TEST(PlanTeams, TraceAndReportKnowAllMembers) {
   EXPECT_THAT(page, HasSubstr("2 teams of 2 members by body t1, parts 1:1; exchanges take "));
 }
 
+/// One stage on four devices of one host, with a sample each: two teams of two, or none.
+struct OneStage {
+  Graph graph = testing::small_gpt();
+  Cluster cluster = testing::cluster_of(
+      "kind gpu memory=16e9 bandwidth=900e9 fp32=1e12\nhost a gpu 4 bandwidth=300e9 latency=0\n");
+  std::unique_ptr<const Problem> problem = testing::problem_of(graph, cluster, 8);
+
+  Plan plan(const std::string& text, bool teams) const {
+    Strategy strategy = testing::strategy_of(text, graph, cluster);
+    if (teams) testing::add_bodies(strategy, graph, {{1, 1}});
+    return testing::team_plan_of(graph, cluster, strategy, 8);
+  }
+  Explanation explained(const Plan& of, ExplainTeams teams) const {
+    Result<Explanation> e = explain(of, *problem, teams);
+    AGPCS_CHECK(e.ok(), "{}", e.status().message());
+    return *std::move(e);
+  }
+};
+
+constexpr const char* kInTeams = "micro-batches 2\nstage a/0+a/1=2 a/2+a/3=2 : *\n";
+constexpr const char* kAlone = "micro-batches 2\nstage a/0=1 a/1=1 a/2=1 a/3=1 : *\n";
+
+TEST(PlanTeams, ExplainSaysWhatTeamsExchangeAndWhatTheSameStagesTakeWithoutThem) {
+  const OneStage of;
+  const Plan plan = of.plan(kInTeams, true);
+  const Explanation e = of.explained(plan, ExplainTeams::kIfThere);
+  ASSERT_TRUE(e.teams);
+  ASSERT_EQ(e.teams->exchanges.size(), 1u);
+  const StageExchanges& exchanges = e.teams->exchanges[0];
+  EXPECT_EQ(exchanges.seconds, e.model.ranks[0].times.exchange);
+  EXPECT_EQ(of.cluster.links[static_cast<std::size_t>(exchanges.link)].bandwidth, 300e9);
+  EXPECT_TRUE(exchanges.meets.empty());
+  std::int64_t sent = 0;  // by all, but for sums of gradients, which go between teams
+  for (const TeamCollectives& all : e.model.team_exchanges) {
+    for (const Exchange& one : all.exchanges) {
+      for (const Phase& phase : one) {
+        for (const Flow& flow : phase.flows) {
+          sent +=
+              (all.end - all.first) * flow.bytes * static_cast<std::int64_t>(flow.senders.size());
+        }
+      }
+    }
+  }
+  EXPECT_EQ(exchanges.bytes_sent, sent / 4);
+  EXPECT_FALSE(e.teams->other);
+  ASSERT_EQ(e.teams->alternatives.size(), 3u);  // 1, 4 and 8
+  const TeamAlternative& alone = e.teams->alternatives[0];
+  EXPECT_EQ(alone.members, 1u);
+  EXPECT_EQ(alone.devices, 4);
+  EXPECT_EQ(alone.exchange_seconds, 0);
+  // What it takes follows from a plan of its own, too.
+  const Plan plain = of.plan(kAlone, false);
+  ASSERT_TRUE(alone.step_seconds);
+  if (alone.micro_batches == 2) {
+    EXPECT_EQ(alone.step_seconds,
+              of.explained(plain, ExplainTeams::kIfThere).estimate.step_seconds);
+  }
+  EXPECT_EQ(e.teams->alternatives[2].why_not, "no stage has 8 devices that could be a team");
+  const std::string text = explain_text(e, 10);
+  EXPECT_THAT(text, HasSubstr("\nwhy teams: what they exchange, and the same stages without\n"
+                              "  s0: forward "));
+  EXPECT_THAT(text, HasSubstr("\n    most of it over a/0 out, "));
+  EXPECT_THAT(text, HasSubstr("\n    instead     devices  micro-batches"));
+  EXPECT_THAT(text, HasSubstr("\n    no teams          4 "));
+  EXPECT_THAT(text, HasSubstr("\n    teams of 8: no stage has 8 devices that could be a team\n"));
+  EXPECT_THAT(explain_json(e), HasSubstr("\"teams\": {"));
+}
+
+TEST(PlanTeams, ExplainSaysOfAPlanWithoutTeamsWhatTheyWouldTakeIfAsked) {
+  const OneStage of;
+  const Plan plan = of.plan(kAlone, false);
+  EXPECT_FALSE(of.explained(plan, ExplainTeams::kIfThere).teams);
+  EXPECT_THAT(explain_text(of.explained(plan, ExplainTeams::kIfThere), 10), Not(HasSubstr("why ")));
+  const Explanation e = of.explained(plan, ExplainTeams::kAskPlanner);
+  ASSERT_TRUE(e.teams);
+  EXPECT_TRUE(e.teams->exchanges.empty());
+  ASSERT_EQ(e.teams->alternatives.size(), 3u);  // 2, 4 and 8
+  const TeamAlternative& pairs = e.teams->alternatives[0];
+  ASSERT_TRUE(pairs.step_seconds) << pairs.why_not;
+  EXPECT_GT(pairs.exchange_seconds, 0);
+  EXPECT_LT(pairs.exchange_seconds, *pairs.step_seconds);
+  ASSERT_TRUE(e.teams->other);
+  ASSERT_TRUE(e.teams->other->step_seconds) << e.teams->other->why_not;
+  EXPECT_THAT(explain_text(e, 10), AllOf(HasSubstr("\nwhy no teams: the same stages with them\n"),
+                                         HasSubstr("\n    best seed with teams: ")));
+}
+
+TEST(PlanTeams, ExplainAsksThePlannerForAPlanWithoutTeams) {
+  const OneStage of;
+  const Plan plan = of.plan(kInTeams, true);
+  const Explanation e = of.explained(plan, ExplainTeams::kAskPlanner);
+  ASSERT_TRUE(e.teams->other);
+  const OtherPlan& other = *e.teams->other;
+  EXPECT_EQ(other.exchange_seconds, 0);
+  // The planner's best is no slower than the same stage without teams.
+  EXPECT_LE(*other.step_seconds, *e.teams->alternatives[0].step_seconds);
+  EXPECT_THAT(explain_text(e, 10), HasSubstr("\n    best plan without: "));
+}
+
+TEST(PlanTeams, ExplainSaysWhereTeamsWouldDivideNothing) {
+  OneStage of;
+  for (Link& link : of.cluster.links) link.bandwidth = 1e3;
+  of.problem = testing::problem_of(of.graph, of.cluster, 8);
+  const Plan plan = of.plan(kAlone, false);
+  const Explanation e = of.explained(plan, ExplainTeams::kAskPlanner);
+  EXPECT_THAT(explain_text(e, 10),
+              HasSubstr("\n    teams of 2: whatever is divided, exchanges take longer than it "
+                        "saves\n"));
+}
+
+TEST(PlanTeams, ReportSaysWhyThereAreTeams) {
+  const OneStage of;
+  const Plan plan = of.plan(kInTeams, true);
+  const Explanation e = of.explained(plan, ExplainTeams::kIfThere);
+  const Result<SimulatedStep> step = simulated_step(plan, of.graph, of.cluster);
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  const std::string page = html_report({of.cluster, *step, nullptr, {}, &*e.teams});
+  EXPECT_THAT(page, AllOf(HasSubstr("<h2>Why teams</h2>"), HasSubstr(">no teams</td><td>4</td>")));
+  EXPECT_THAT(html_report({of.cluster, *step, nullptr, {}}), Not(HasSubstr("Why teams")));
+}
+
 TEST(PlanTeams, DiffNamesTheBody) {
   const TeamPlanCase of;
   Plan other = of.plan;

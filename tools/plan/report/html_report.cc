@@ -225,6 +225,9 @@ std::string html_report(const ReportInput& input) {
        {"timeline", timeline_chart(input.step, axis)},
        {"memory", memory_chart(input.cluster, input.step)},
        {"stages", stage_rows(input)},
+       {"team_reasons",
+        input.teams ? team_reasons_rows(plan, input.cluster, *input.teams, step_seconds(input.step))
+                    : Json()},
        {"buckets", bucket_rows(plan)},
        {"links", link_chart(input.cluster, input.step)},
        {"search", has_learned(input.search) ? Json(learning_chart(input.search)) : Json()}});

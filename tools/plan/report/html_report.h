@@ -5,6 +5,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "tools/plan/report/report_charts.h"
+#include "tools/plan/team/team_reasons.h"
 
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@ struct ReportInput {
   const SimulatedStep& step;
   const SimulatedStep* before = nullptr;  ///< a plan of the same model and cluster, for comparison
   std::span<const EpisodeLog> search;     ///< drawn if something was learned
+  const TeamReasons* teams = nullptr;     ///< of a plan with teams
 };
 
 /// Returns the page. It has no script and refers to no other file. Equal inputs give equal bytes.

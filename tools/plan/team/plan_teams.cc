@@ -111,11 +111,15 @@ std::string part_text(const PlanBody& body, std::size_t member) {
                      std::accumulate(body.parts.begin(), body.parts.end(), std::int64_t{0}));
 }
 
-std::string body_text(const PlanBody& body) {
+std::string collectives_text(const PlanBody& body) {
   return fmt::format(
-      "  members divide {}, and exchange\n    forward {}; backward {}; at the end of a step {}\n",
-      divided_operators(body), exchanges_text(body, body.forward, true),
+      "forward {}; backward {}; at the end of a step {}", exchanges_text(body, body.forward, true),
       exchanges_text(body, body.backward, false), exchanges_text(body, body.step_end, false));
+}
+
+std::string body_text(const PlanBody& body) {
+  return fmt::format("  members divide {}, and exchange\n    {}\n", divided_operators(body),
+                     collectives_text(body));
 }
 
 std::string member_table(const Plan& plan, const StepModel& model) {

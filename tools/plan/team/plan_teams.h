@@ -18,6 +18,9 @@ std::string part_text(const PlanBody& body, std::size_t member);
 /// Returns lines for `show`: how many operators members divide, and how often they exchange.
 std::string body_text(const PlanBody& body);
 
+/// Returns "forward 4 all-reduce; backward 4 all-reduce; at the end of a step nothing".
+std::string collectives_text(const PlanBody& body);
+
 /// Returns the table of `explain`: what each member computes, exchanges and waits for in passes of
 /// a larger micro-batch; nothing if there are no teams.
 std::string member_table(const Plan& plan, const StepModel& model);
