@@ -295,7 +295,9 @@ TEST(PlanTeams, ReportSaysWhyThereAreTeams) {
   const Result<SimulatedStep> step = simulated_step(plan, of.graph, of.cluster);
   ASSERT_TRUE(step.ok()) << step.status().message();
   const std::string page = html_report({of.cluster, *step, nullptr, {}, &*e.teams});
-  EXPECT_THAT(page, AllOf(HasSubstr("<h2>Why teams</h2>"), HasSubstr(">no teams</td><td>4</td>")));
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("<h2>Why teams</h2>\n<p>s0: forward "),
+                  HasSubstr("; most of it over a/0 out, "), HasSubstr(">no teams</td><td>4</td>")));
   EXPECT_THAT(html_report({of.cluster, *step, nullptr, {}}), Not(HasSubstr("Why teams")));
 }
 

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -27,23 +29,24 @@ std::string longer(double seconds, double step) {
   return fmt::format("{:+.{}f}%", percent, digits);
 }
 
-std::string exchanges_text(const Plan& plan, const Cluster& cluster, const StageExchanges& of,
-                           double step) {
+/// Returns lines about what the teams of a stage exchange.
+std::vector<std::string> exchange_lines(const Plan& plan, const Cluster& cluster,
+                                        const StageExchanges& of, double step) {
   const PlanStage& stage = plan.stages[at(of.stage)];
   const Link& link = cluster.links[at(of.link)];
-  std::string text =
-      fmt::format("  {}: {}\n    exchange {} of the step ({}), {} from each member\n", stage.name,
-                  collectives_text(plan.bodies[at(stage.body)]), figure(of.seconds, "s"),
-                  percent_of(of.seconds, step), byte_figure(of.bytes_sent));
-  text += fmt::format("    most of it over {}, {} of {}/s\n", link.name, link.kind,
-                      figure(link.bandwidth, "B"));
+  std::vector<std::string> lines = {
+      fmt::format("{}: {}", stage.name, collectives_text(plan.bodies[at(stage.body)])),
+      fmt::format("exchange {} of the step ({}), {} from each member", figure(of.seconds, "s"),
+                  percent_of(of.seconds, step), byte_figure(of.bytes_sent)),
+      fmt::format("most of it over {}, {} of {}/s", link.name, link.kind,
+                  figure(link.bandwidth, "B"))};
   if (!of.meets.empty()) {
     std::vector<std::string> names;
     for (const int s : of.meets) names.push_back(plan.stages[at(s)].name);
-    text += fmt::format("    over links that teams of {} use, too, as if each had them alone\n",
-                        fmt::join(names, ", "));
+    lines.push_back(fmt::format("over links that teams of {} use, too, as if each had them alone",
+                                fmt::join(names, ", ")));
   }
-  return text;
+  return lines;
 }
 
 std::string seconds_or_dash(double seconds) { return seconds > 0 ? figure(seconds, "s") : "-"; }
@@ -116,7 +119,8 @@ std::string team_reasons_text(const Plan& plan, const Cluster& cluster, const Te
   std::string text = has_teams ? "\nwhy teams: what they exchange, and the same stages without\n"
                                : "\nwhy no teams: the same stages with them\n";
   for (const StageExchanges& of : reasons.exchanges) {
-    text += exchanges_text(plan, cluster, of, step_seconds);
+    text +=
+        fmt::format("  {}\n", fmt::join(exchange_lines(plan, cluster, of, step_seconds), "\n    "));
   }
   const std::vector<Row> rows = rows_of(reasons, has_teams);
   return text + table(rows, step_seconds);
@@ -143,7 +147,8 @@ Json team_reasons_rows(const Plan& plan, const Cluster& cluster, const TeamReaso
                     {"exchanges", seconds_or_dash(row.exchange_seconds)}});
   }
   const auto line = [&](const StageExchanges& of) -> Json {
-    return {{"text", exchanges_text(plan, cluster, of, step_seconds)}};
+    const std::vector<std::string> lines = exchange_lines(plan, cluster, of, step_seconds);
+    return {{"text", fmt::format("{}", fmt::join(lines, "; "))}};
   };
   return {{"lines", json_array(reasons.exchanges, line)}, {"rows", rows}};
 }
