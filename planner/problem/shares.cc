@@ -294,22 +294,16 @@ double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpe
 }
 
 std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of, int stages) {
-  return ops_of_stages(stage_of, std::vector<char>(at(stages), 1));
-}
-
-std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of,
-                                             const std::vector<char>& wanted) {
-  std::vector<std::size_t> counts(wanted.size());
+  std::vector<std::size_t> counts(at(stages));
   for (const int stage : stage_of) ++counts[at(stage)];
-  std::vector<std::vector<OpId>> ops(wanted.size());
-  std::vector<OpId*> next(wanted.size());  // null for a stage that is not wanted
+  std::vector<std::vector<OpId>> ops(counts.size());
+  std::vector<OpId*> next(ops.size());
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (!wanted[i]) continue;
     ops[i].resize(counts[i]);
     next[i] = ops[i].data();
   }
   for (OpId id = 0; id < static_cast<OpId>(stage_of.size()); ++id) {
-    if (OpId*& place = next[at(stage_of[at(id)])]) *place++ = id;
+    *next[at(stage_of[at(id)])]++ = id;
   }
   return ops;
 }

@@ -47,9 +47,6 @@ double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpe
 
 /// Returns the operators of each stage, ascending.
 std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of, int stages);
-/// Returns the operators of each stage for which `wanted` holds, ascending, and none of the others.
-std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of,
-                                             const std::vector<char>& wanted);
 
 /// Returns every operator of the problem's graph.
 std::vector<OpId> all_ops(const Problem& problem);

@@ -3,10 +3,11 @@
 
 #include "ir/base/at.h"
 #include "planner/problem/hash.h"
-#include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace agpcs {
@@ -14,6 +15,16 @@ namespace {
 
 /// The most operators of remembered timers.
 constexpr std::size_t kMostTimedOperators = std::size_t{1} << 24;
+
+/// Returns whether the operators of `timer` are those of `stage`, which has as many.
+bool is_of_stage(const StageTimer& timer, const std::vector<int>& stage_of, int stage) {
+  return std::ranges::all_of(timer.ops(), [&](OpId op) { return stage_of[at(op)] == stage; });
+}
+
+/// Returns a number that says little about the operator, so that sums of several tell sets apart.
+std::uint64_t mark_of(std::size_t op) {
+  return mix(mix(0x94d049bb133111ebULL, op), 0xbf58476d1ce4e5b9ULL);
+}
 
 }  // namespace
 
@@ -42,29 +53,64 @@ std::vector<StageTimer*> StageTimers::timers_of(const Strategy& strategy, const 
       changed[at(last.stage_of[op])] = 1;
     }
   }
-  std::vector<std::vector<OpId>> ops = ops_of_stages(stage_of, changed);
+  std::vector<Marked> marked(changed.size());
+  for (std::size_t op = 0; op < stage_of.size();) {  // most stages are a few runs of operators
+    const int stage = stage_of[op];
+    const std::size_t first = op;
+    std::uint64_t sum = 0;
+    for (; op < stage_of.size() && stage_of[op] == stage; ++op) sum += mark_of(op);
+    marked[at(stage)].ops += op - first;
+    marked[at(stage)].sum += sum;
+  }
   std::vector<StageTimer*> timers;
+  timers.reserve(changed.size());
   for (std::size_t s = 0; s < changed.size(); ++s) {
-    timers.push_back(changed[s] ? &of(std::move(ops[s])) : last.timers[s]);
+    timers.push_back(changed[s] ? &of(stage_of, static_cast<int>(s), marked[s]) : last.timers[s]);
   }
   return timers;
 }
 
-StageTimer& StageTimers::of(std::vector<OpId> ops) {
-  const std::uint64_t hash = hash_of(ops);
-  const auto [begin, end] = known_.equal_range(hash);
-  for (auto it = begin; it != end; ++it) {
-    if (it->second->ops() == ops) return *it->second;
+/// Looks up the timer of a stage, or makes it.
+StageTimer& StageTimers::of(const std::vector<int>& stage_of, int stage, const Marked& marked) {
+  const std::size_t mask = places_.size() - 1;
+  for (std::size_t i = marked.sum & mask; places_[i].timer != nullptr; i = (i + 1) & mask) {
+    StageTimer& timer = *places_[i].timer;
+    if (places_[i].sum == marked.sum && timer.ops().size() == marked.ops &&
+        is_of_stage(timer, stage_of, stage)) {
+      return timer;
+    }
+  }
+  std::vector<OpId> ops;
+  ops.reserve(marked.ops);
+  for (OpId op = 0; op < static_cast<OpId>(stage_of.size()); ++op) {
+    if (stage_of[at(op)] == stage) ops.push_back(op);
   }
   remembered_ += ops.size();
-  return *known_.emplace(hash, std::make_unique<StageTimer>(problem_, std::move(ops), times_))
-              ->second;
+  known_.push_back(std::make_unique<StageTimer>(problem_, std::move(ops), times_));
+  free_place(marked.sum) = {marked.sum, known_.back().get()};
+  if (2 * known_.size() > places_.size()) widen();
+  return *known_.back();
+}
+
+StageTimers::Place& StageTimers::free_place(std::uint64_t sum) {
+  const std::size_t mask = places_.size() - 1;
+  std::size_t i = sum & mask;
+  while (places_[i].timer != nullptr) i = (i + 1) & mask;
+  return places_[i];
+}
+
+void StageTimers::widen() {
+  const std::vector<Place> before = std::exchange(places_, std::vector<Place>(2 * places_.size()));
+  for (const Place& place : before) {
+    if (place.timer != nullptr) free_place(place.sum) = place;
+  }
 }
 
 void StageTimers::forget_if_many() {
   if (remembered_ < kMostTimedOperators) return;
   recent_ = {};
   known_.clear();
+  places_.assign(kFewPlaces, {});
   remembered_ = 0;
 }
 

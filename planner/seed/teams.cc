@@ -6,10 +6,14 @@
 // tried with the fastest teams, too, one a sample.
 //
 // A shape is first tried with one number of micro-batches. The one that is roughly fastest is tried
-// with the next numbers, too.
+// with the next numbers, too. To choose how teams divide operators takes long, so a shape is left
+// out if its devices would be well slower than the best shape so far even if they divided the whole
+// batch without end, and had no links.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
 #include "planner/problem/stage_timers.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/layout/layout.h"
@@ -20,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,17 +40,25 @@ using Teams = std::vector<std::vector<DeviceId>>;
 constexpr std::size_t kDegrees[] = {2, 4, 8};
 constexpr std::size_t kMostStagesOfTeams = 16;
 constexpr std::size_t kTeamSeeds = 3;
+constexpr double kTeamSlack = 1.15;  // of the best rough step
 
 class TeamSeeds {
  public:
   TeamSeeds(const Problem& problem, const std::function<bool()>& unwanted)
-      : problem_(problem), unwanted_(unwanted), layouts_(problem), timers_(problem) {}
+      : problem_(problem),
+        unwanted_(unwanted),
+        layouts_(problem),
+        timers_(problem),
+        whole_(problem, all_ops(problem)) {}
 
   Result<std::vector<Strategy>> run() {
     list_layouts();
+    double best = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < shapes_.size() && !unwanted_(); ++i) {
+      if (least_seconds(shapes_[i].layout) > kTeamSlack * best) continue;
       const std::vector<std::int64_t> counts = counts_of(shapes_[i]);
       AGPCS_TRY(shapes_[i].seconds, try_layout(shapes_[i], counts[counts.size() / 2]));
+      best = std::min(best, shapes_[i].seconds.value_or(best));
     }
     std::erase_if(shapes_, [](const Shape& shape) { return !shape.seconds; });
     std::ranges::stable_sort(shapes_, {}, [](const Shape& shape) { return *shape.seconds; });
@@ -145,6 +158,21 @@ class TeamSeeds {
     shapes_.push_back(std::move(shape));
   }
 
+  /// Returns the seconds of a step if the devices of a layout divided the work of the whole batch
+  /// by their speeds.
+  double least_seconds(const Layout& layout) {
+    double speed = 0;  // steps a second
+    for (const Layout::Stage& stage : layout.stages) {
+      for (const std::vector<DeviceId>& team : stage.teams) {
+        for (const DeviceId id : team) {
+          const int kind = problem_.cluster.devices[at(id)].kind;
+          speed += 1 / whole_.seconds(kind, problem_.training.batch);
+        }
+      }
+    }
+    return 1 / speed;
+  }
+
   /// Returns numbers of micro-batches with which every team may have a sample, ascending; one at
   /// least.
   std::vector<std::int64_t> counts_of(const Shape& shape) const {
@@ -181,6 +209,7 @@ class TeamSeeds {
   std::function<bool()> unwanted_;
   LayoutStrategies layouts_;
   StageTimers timers_;
+  StageTimer whole_;  // of all operators
   std::vector<Shape> shapes_;
   std::vector<Candidate> candidates_;
 };

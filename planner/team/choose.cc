@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/team/choose.h"
 
+#include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "planner/team/frontier.h"
+#include "planner/team/layer.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +12,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace agpcs {
@@ -19,16 +19,6 @@ namespace {
 
 /// Less by more than rounding.
 constexpr double kClearlyLess = 1 - 1e-12;
-
-/// How the tensors of the frontier lie, a number of `TensorStates` each.
-using Key = std::u16string;
-
-/// The states at one place. Those that have the same key are one: the cheapest.
-struct Layer {
-  std::vector<Key> keys;
-  std::vector<double> seconds;
-  std::unordered_map<Key, std::size_t> known;  // looked up only
-};
 
 /// How a state came about.
 struct Came {
@@ -66,8 +56,7 @@ class Chooser {
         frontier_(problem, space),
         most_states_(most_states),
         turns_(turns_of(problem.alike)) {
-    layer_.keys.emplace_back();
-    layer_.seconds.push_back(0);
+    layer_.add({}, 0);
   }
 
   void run() {
@@ -77,11 +66,11 @@ class Chooser {
       if (repeats && op == turns_.turn(3)) op = repeat();
       advance(op);
     }
-    AGPCS_CHECK(layer_.keys.size() == 1, "{} states at the end", layer_.keys.size());
+    AGPCS_CHECK(layer_.size() == 1, "{} states at the end", layer_.size());
   }
 
   bool exact() const { return exact_; }
-  double seconds() const { return layer_.seconds[0]; }
+  double seconds() const { return layer_.seconds(0); }
 
   /// Follows the best state back.
   void read_choice(std::vector<int>& options, std::vector<int>& beginnings) const {
@@ -111,8 +100,8 @@ class Chooser {
     const auto go_back = [&] { state = static_cast<std::size_t>(came_[--op][state].from); };
     while (op > turns_.turn(2)) go_back();
     layer_ = std::move(behind_second_);
-    for (std::size_t s = 0; s < layer_.seconds.size(); ++s) {
-      if (s != state) layer_.seconds[s] = kNeverSeconds;
+    for (std::size_t s = 0; s < layer_.size(); ++s) {
+      if (s != state) layer_.seconds(s) = kNeverSeconds;
     }
     std::vector<std::int32_t> variants(turns_.period);
     while (op > turns_.turn(1)) {
@@ -128,65 +117,65 @@ class Chooser {
 
   /// Chooses for an operator; if `only` is one of its variants and possible, that one.
   void advance(std::size_t op, std::int32_t only = kNone) {
-    FrontierStep& step = frontier_.step(op);
-    Layer next;
+    const FrontierStep& step = frontier_.step(op);
+    FrontierLayer next(step.behind.size());
     std::vector<Came> came;
-    const auto all = static_cast<std::int32_t>(step.variants.size());
-    if (only >= all) only = kNone;
-    extend_all(step, only == kNone ? 0 : only, only == kNone ? all : only + 1, next, came);
-    if (next.keys.empty() && only != kNone) extend_all(step, 0, all, next, came);
-    if (next.keys.size() > most_states_) keep_best(step, next, came);
+    const std::size_t all = step.variants.size();
+    const bool one = only != kNone && at(only) < all;
+    if (one) extend_all(step, at(only), at(only) + 1, next, came);
+    if (next.size() == 0) extend_all(step, 0, all, next, came);
+    if (next.size() > most_states_) keep_best(step, next, came);
     layer_ = std::move(next);
     came_.push_back(std::move(came));
   }
 
   /// Adds what the variants from `first` on, before `end`, make of each state.
-  void extend_all(const FrontierStep& step, std::int32_t first, std::int32_t end, Layer& next,
+  void extend_all(const FrontierStep& step, std::size_t first, std::size_t end, FrontierLayer& next,
                   std::vector<Came>& came) {
-    for (std::size_t s = 0; s < layer_.keys.size(); ++s) {
-      if (layer_.seconds[s] == kNeverSeconds) continue;
-      for (std::int32_t v = first; v < end; ++v) {
-        Key key;
-        const double seconds =
-            layer_.seconds[s] +
-            frontier_.extend(step, layer_.keys[s], static_cast<std::size_t>(v), key);
+    FrontierExtension extension(frontier_, step, first, end);
+    for (std::size_t s = 0; s < layer_.size(); ++s) {
+      if (layer_.seconds(s) == kNeverSeconds) continue;
+      extension.begin(layer_.key(s));
+      for (std::size_t v = first; v < end; ++v) {
+        const double seconds = layer_.seconds(s) + extension.extend(v);
         if (seconds == kNeverSeconds) continue;
-        const auto [entry, added] = next.known.try_emplace(key, next.keys.size());
+        const auto [state, added] = next.add(extension.behind(), seconds);
         if (added) {
-          next.keys.push_back(std::move(key));
-          next.seconds.push_back(seconds);
           came.emplace_back();
-        } else if (seconds > next.seconds[entry->second] * kClearlyLess) {
+        } else if (seconds > next.seconds(state) * kClearlyLess) {
           continue;  // ties go to the first
         }
-        next.seconds[entry->second] = seconds;
-        came[entry->second] = {static_cast<std::int32_t>(s), v};
+        next.seconds(state) = seconds;
+        came[state] = {static_cast<std::int32_t>(s), static_cast<std::int32_t>(v)};
       }
     }
   }
 
   /// Returns the seconds of states, counted as if every tensor had to become a copy.
-  std::vector<double> ranks(const FrontierStep& step, const Layer& layer) {
-    std::vector<double> rank(layer.keys.size());
+  std::vector<double> ranks(const FrontierStep& step, const FrontierLayer& layer) {
+    std::vector<double> rank(layer.size());
     for (std::size_t s = 0; s < rank.size(); ++s) {
-      rank[s] = layer.seconds[s] + frontier_.seconds_to_copies(step, layer.keys[s]);
+      rank[s] = layer.seconds(s) + frontier_.seconds_to_copies(step, layer.key(s));
     }
     return rank;
   }
 
-  void keep_best(const FrontierStep& step, Layer& layer, std::vector<Came>& came) {
+  void keep_best(const FrontierStep& step, FrontierLayer& layer, std::vector<Came>& came) {
     exact_ = false;
     const std::vector<double> rank = ranks(step, layer);
-    std::vector<std::size_t> kept(layer.keys.size());
+    std::vector<std::size_t> kept(layer.size());
     std::iota(kept.begin(), kept.end(), std::size_t{0});
-    std::ranges::stable_sort(kept, {}, [&](std::size_t s) { return rank[s]; });
+    const auto is_before = [&](std::size_t a, std::size_t b) {  // of equal ones, the first
+      return rank[a] != rank[b] ? rank[a] < rank[b] : a < b;
+    };
+    std::ranges::nth_element(kept, kept.begin() + static_cast<std::ptrdiff_t>(most_states_),
+                             is_before);
     kept.resize(most_states_);
     std::ranges::sort(kept);
-    Layer best;
+    FrontierLayer best(step.behind.size());
     std::vector<Came> came_best;
     for (const std::size_t s : kept) {
-      best.keys.push_back(std::move(layer.keys[s]));
-      best.seconds.push_back(layer.seconds[s]);
+      best.add(layer.key(s), layer.seconds(s));
       came_best.push_back(came[s]);
     }
     layer = std::move(best);
@@ -198,8 +187,8 @@ class Chooser {
   std::size_t most_states_;
   Turns turns_;
   bool exact_ = true;
-  Layer layer_, behind_second_;          // the latter: behind the second turn
-  std::vector<std::vector<Came>> came_;  // by operator and state behind it
+  FrontierLayer layer_{0}, behind_second_{0};  // the latter: behind the second turn
+  std::vector<std::vector<Came>> came_;        // by operator and state behind it
 };
 
 Status check_members(const std::vector<std::int64_t>& parts) {

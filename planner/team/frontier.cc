@@ -4,7 +4,10 @@
 #include "ir/base/check.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <map>
+#include <tuple>
 
 namespace agpcs {
 namespace {
@@ -191,36 +194,79 @@ double Frontier::seconds_outside(TensorId id, FormSet needed) const {
   return least;
 }
 
-double Frontier::extend(const FrontierStep& step, const std::u16string& before, std::size_t v,
-                        std::u16string& behind) {
-  const FrontierVariant& variant = step.variants[v];
-  double seconds = variant.seconds;
-  behind.resize(step.behind.size());
-  for (const auto& [from, to] : step.passed) behind[to] = before[from];
-  const std::size_t there = step.read.size() - step.begun.size();
-  for (std::size_t i = 0; i < step.read.size(); ++i) {
-    TensorStates& of = states(step.read[i]);
-    std::uint16_t state = 0;
-    if (i < there) {
-      state = before[step.place[i]];
-      seconds -= of.seconds(state);
-    } else {
-      state = of.number(variant.beginnings[i - there], 0);
-    }
-    state = of.after(state, variant.reads[i]);
-    if (of.seconds(state) == kNeverSeconds) return kNeverSeconds;
-    seconds += of.seconds(state);
-    if (step.after[i] != kNone) behind[static_cast<std::size_t>(step.after[i])] = state;
-  }
-  for (std::size_t i = 0; i < step.made.size(); ++i) behind[step.made[i]] = variant.made[i];
-  return seconds;
-}
-
-double Frontier::seconds_to_copies(const FrontierStep& step, const std::u16string& behind) {
+double Frontier::seconds_to_copies(const FrontierStep& step, FrontierKey behind) {
   double seconds = 0;
   for (std::size_t place = 0; place < behind.size(); ++place) {
     seconds += states(step.behind[place]).seconds_to_copy(behind[place]);
   }
+  return seconds;
+}
+
+FrontierExtension::FrontierExtension(Frontier& frontier, const FrontierStep& step,
+                                     std::size_t first, std::size_t end)
+    : step_(step),
+      first_(first),
+      there_(step.read.size() - step.begun.size()),
+      before_(there_),
+      seconds_before_(there_),
+      behind_(step.behind.size()) {
+  for (const TensorId id : step.read) states_.push_back(&frontier.states(id));
+  const std::size_t reads = step.read.size();
+  known_of_.resize((end - first) * reads);
+  std::map<std::tuple<std::size_t, int, FormSet>, std::uint32_t> numbers;  // by tensor read
+  const auto number = [&](std::size_t v, std::size_t i) {
+    const FrontierVariant& variant = step.variants[v];
+    const int beginning = i < there_ ? kNone : variant.beginnings[i - there_];
+    const auto next = static_cast<std::uint32_t>(known_.size());
+    const auto [entry, added] = numbers.try_emplace({i, beginning, variant.reads[i]}, next);
+    if (added) known_.emplace_back();
+    known_of_[(v - first) * reads + i] = entry->second;
+  };
+  // Begun tensors first: how these lie does not depend on the state.
+  for (std::size_t v = first; v < end; ++v) {
+    for (std::size_t i = there_; i < reads; ++i) number(v, i);
+  }
+  fixed_ = known_.size();
+  for (std::size_t v = first; v < end; ++v) {
+    for (std::size_t i = 0; i < there_; ++i) number(v, i);
+  }
+}
+
+void FrontierExtension::begin(FrontierKey before) {
+  for (std::size_t i = 0; i < there_; ++i) {
+    before_[i] = before[step_.place[i]];
+    seconds_before_[i] = states_[i]->seconds(before_[i]);
+  }
+  std::fill(known_.begin() + static_cast<std::ptrdiff_t>(fixed_), known_.end(), After());
+  for (const auto& [from, to] : step_.passed) behind_[to] = before[from];
+}
+
+FrontierExtension::After FrontierExtension::look_up(std::size_t read, std::uint16_t state,
+                                                    FormSet forms) const {
+  TensorStates& of = *states_[read];
+  const std::uint16_t after = of.after(state, forms);
+  return {of.seconds(after), after};
+}
+
+double FrontierExtension::extend(std::size_t v) {
+  const FrontierVariant& variant = step_.variants[v];
+  double seconds = variant.seconds;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const bool there = i < there_;
+    if (there) seconds -= seconds_before_[i];
+    After& after = known_[known_of_[(v - first_) * states_.size() + i]];
+    if (after.state == kNone) {
+      const std::uint16_t state =
+          there ? before_[i] : states_[i]->number(variant.beginnings[i - there_], 0);
+      after = look_up(i, state, variant.reads[i]);
+    }
+    if (after.seconds == kNeverSeconds) return kNeverSeconds;
+    seconds += after.seconds;
+    if (step_.after[i] != kNone) {
+      behind_[static_cast<std::size_t>(step_.after[i])] = static_cast<std::uint16_t>(after.state);
+    }
+  }
+  for (std::size_t i = 0; i < step_.made.size(); ++i) behind_[step_.made[i]] = variant.made[i];
   return seconds;
 }
 

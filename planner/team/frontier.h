@@ -3,13 +3,13 @@
 // behind still read, and how each of them may lie.
 #pragma once
 
+#include "planner/team/layer.h"
 #include "planner/team/space.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -68,11 +68,9 @@ class Frontier {
   FrontierStep& step(std::size_t op) { return steps_[op]; }
   const FrontierStep& step(std::size_t op) const { return steps_[op]; }
 
-  /// Returns what variant `v` adds to the seconds of the state `before`, and sets `behind`.
-  double extend(const FrontierStep& step, const std::u16string& before, std::size_t v,
-                std::u16string& behind);
   /// Returns what it takes to make copies of all tensors of a frontier.
-  double seconds_to_copies(const FrontierStep& step, const std::u16string& behind);
+  double seconds_to_copies(const FrontierStep& step, FrontierKey behind);
+  TensorStates& states(TensorId id);
 
  private:
   void add_step(std::size_t index, const std::vector<TensorId>& before);
@@ -81,13 +79,46 @@ class Frontier {
   double seconds_outside(TensorId id, FormSet needed) const;
   std::size_t last_reader(TensorId id) const;  ///< index of an operator; none: SIZE_MAX
   bool is_tracked(TensorId id) const;
-  TensorStates& states(TensorId id);
 
   const TeamProblem& problem_;
   const TeamSpace& space_;
   std::vector<std::size_t> first_, last_;  // by TensorId: operators that read it, by index
   std::vector<std::optional<TensorStates>> states_;  // by TensorId; made where they are asked for
   std::vector<FrontierStep> steps_;
+};
+
+/// What some variants of a step make of states of the frontier before. Many variants read the same
+/// forms of a tensor, so it looks up once for each state how that then lies. Refers to both.
+class FrontierExtension {
+ public:
+  /// The variants are those from `first` on, before `end`.
+  FrontierExtension(Frontier& frontier, const FrontierStep& step, std::size_t first,
+                    std::size_t end);
+
+  /// Takes a state of the frontier before.
+  void begin(FrontierKey before);
+  /// Returns what variant `v` adds to the seconds of that state; `behind` is then the state behind,
+  /// unless the variant is not possible (kNeverSeconds).
+  double extend(std::size_t v);
+  FrontierKey behind() const { return behind_; }
+
+ private:
+  struct After {
+    double seconds = 0;
+    std::int32_t state = kNone;  // kNone: not looked up yet
+  };
+  After look_up(std::size_t read, std::uint16_t state, FormSet forms) const;
+
+  const FrontierStep& step_;
+  std::size_t first_;
+  std::size_t there_;                  // of what is read: in the frontier before
+  std::vector<TensorStates*> states_;  // parallel to FrontierStep::read
+  std::vector<std::uint16_t> before_;  // likewise, as far as it is there
+  std::vector<double> seconds_before_;
+  std::vector<std::uint32_t> known_of_;  // by variant and tensor read: index in `known_`
+  std::size_t fixed_ = 0;                // so many of these hold for all states: of begun tensors
+  std::vector<After> known_;
+  std::vector<std::uint16_t> behind_;
 };
 
 }  // namespace agpcs
