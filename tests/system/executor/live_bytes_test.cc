@@ -25,8 +25,9 @@ namespace {
 
 constexpr int kLayers = 8;
 
-/// A table, and layers that read their weights transposed, as PyTorch's exporter writes them.
-Graph transposing_layers() {
+/// A table, and layers that read their weights transposed, as PyTorch's exporter writes them. If
+/// tensors skip, all layers read the first one's output, too, which some products keep.
+Graph transposing_layers(bool skips) {
   std::string text =
       "input x int64[n,32]\ninput labels int64[n,32]\nparameter table [512,128]\n"
       "h0 = Gather(table, x) [n,32,128]\n";
@@ -34,9 +35,12 @@ Graph transposing_layers() {
     text += fmt::format(
         "parameter w{0} [128,128]\n"
         "t{0} = Transpose(w{0}) [128,128] perm=1,0\n"
-        "m{0} = MatMul(h{0}, t{0}) [n,32,128]\n"
-        "h{1} = Relu(m{0}) [n,32,128]\n",
-        i, i + 1);
+        "m{0} = MatMul(h{0}, t{0}) [n,32,128]\n",
+        i);
+    const bool adds = skips && i > 0;
+    text += fmt::format("{}{} = Relu(m{}) [n,32,128]\n", adds ? 'r' : 'h', adds ? i : i + 1, i);
+    if (!adds) continue;
+    text += fmt::format("h{} = {}(r{}, h1) [n,32,128]\n", i + 1, i % 4 == 1 ? "Mul" : "Add", i);
   }
   return testing::graph_of(text +
                            "y = Transpose(h8) [n,128,32] perm=0,2,1\n"
@@ -191,14 +195,15 @@ struct LiveCase {
   const char* recompute;
   std::int64_t samples;            // few: parameters are most of the memory; many: activations
   const char* pipeline = nullptr;  // the schedule of two stages
+  bool skips = false;
 };
 void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
 
 class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
 
 TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
-  const Graph graph = transposing_layers();
   const LiveCase& live_case = GetParam();
+  const Graph graph = transposing_layers(live_case.skips);
   const Plan plan = live_case.pipeline != nullptr
                         ? pipeline(graph, live_case.pipeline, live_case.samples)
                         : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
@@ -229,6 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
         LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
         LiveCase{"interleaved_pipeline", StateLevel::kWhole, "", 4, "interleaved"},
         LiveCase{"interleaved_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "interleaved"},
+        LiveCase{"skips", StateLevel::kWhole, "", 4, "1f1b", true},
+        LiveCase{"interleaved_skips", StateLevel::kWhole, "", 4, "interleaved", true},
         LiveCase{"parted_pipeline", StateLevel::kWhole, "", 4, "zero-bubble"},
         LiveCase{"parted_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "zero-bubble"}),
     [](const auto& param) { return std::string(param.param.name); });

@@ -3,6 +3,7 @@
 // over 20 steps and final parameters, with ranks that are threads and with processes that agpcs-run
 // starts.
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tests/support/team_onnx.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
@@ -21,6 +22,7 @@
 #include <iterator>
 #include <string>
 #include <sys/wait.h>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -65,11 +67,34 @@ std::string conv(int blocks) {
          "parameter head fp32[8,10]\nscore: logits = MatMul-13(flat, head) -> fp32[n,10]\n";
 }
 
+/// A U-Net without pooling: `depth` layers down, and as many up, which read those down, too.
+std::string unet(int depth) {
+  std::string text = "input image fp32[n,3,6,6]\n", x = "image";
+  const auto layer = [&](const std::string& name, int channels) {
+    text += fmt::format(
+        "parameter w_{0} fp32[6,{2},3,3]\n"
+        "c{0}: c{0} = Conv-22({1}, w_{0}) pads=[1,1,1,1] -> fp32[n,6,6,6]\n"
+        "t{0}: t{0} = Tanh-13(c{0}) -> fp32[n,6,6,6]\n",
+        name, x, channels);
+    x = "t" + name;
+  };
+  for (int i = 0; i < depth; ++i) layer(fmt::format("d{}", i), i == 0 ? 3 : 6);
+  for (int i = depth; i-- > 0;) {
+    text += fmt::format("j{0}: j{0} = Concat-13({1}, td{0}) axis=1 -> fp32[n,12,6,6]\n", i, x);
+    x = fmt::format("j{}", i);
+    layer(fmt::format("u{}", i), 12);
+  }
+  return text + "pool: pooled = GlobalAveragePool-22(" + x +
+         ") -> fp32[n,6,1,1]\nflat: flat = Flatten-24(pooled) axis=1 -> fp32[n,6]\n"
+         "parameter head fp32[6,10]\nscore: logits = MatMul-13(flat, head) -> fp32[n,10]\n";
+}
+
 class InterleavedTraining : public ::testing::Test {
  protected:
   /// Reads a model of this file, or one of the training tests.
   void read(const std::string& name) {
     const std::string text = name == "conv"       ? conv(4)
+                             : name == "unet"     ? unet(4)
                              : name == "gpt"      ? gpt(false)
                              : name == "tied_gpt" ? gpt(true)
                                                   : "";
@@ -112,7 +137,18 @@ class InterleavedTraining : public ::testing::Test {
     const Plan plan =
         testing::interleaved_plan(graph_, training, round, each, micro_batches, recompute);
     ASSERT_EQ(plan.stages.size(), each * round.size());
+    if (round.size() == 2) {
+      EXPECT_EQ(std::any_of(plan.cuts.begin(), plan.cuts.end(),
+                            [&](const Cut& cut) { return is_local(plan, cut); }),
+                skips());
+    }
     testing::expect_equal_training(train(plan, batches), want, kTolerance);
+  }
+
+  /// Whether tensors skip to stages of the same ranks where there are two of each.
+  bool skips() const {
+    const std::string name = std::filesystem::path(model_).stem();
+    return name == "bert" || name == "unet";
   }
 
   const TempFolder temp_;
@@ -151,7 +187,8 @@ TEST_P(InterleavedStagesOf, TakeUnequalMicroBatches) {
   expect_equal({{4}, {3, 1}}, 2, training(11), want, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, InterleavedStagesOf, ::testing::Values("gpt", "tied_gpt", "conv"),
+INSTANTIATE_TEST_SUITE_P(Models, InterleavedStagesOf,
+                         ::testing::Values("gpt", "tied_gpt", "conv", "bert", "unet"),
                          [](const auto& param) { return param.param; });
 
 TEST_F(InterleavedTraining, AddUpSeveralBatchesAStep) {
@@ -190,9 +227,11 @@ class RunInterleaved : public InterleavedTraining {
 };
 
 TEST_F(RunInterleaved, ProcessesTrainAsOneRankAloneDoes) {
-  for (const auto& [transport, round] :
-       std::vector<std::pair<std::string, Shares>>{{"tcp", {{2}, {2}}}, {"gloo", {{1, 1}, {2}}}}) {
-    SCOPED_TRACE(transport);
+  const std::vector<std::tuple<std::string, std::string, Shares>> cases = {
+      {"gpt", "tcp", {{2}, {2}}}, {"gpt", "gloo", {{1, 1}, {2}}}, {"bert", "gloo", {{2}, {1, 1}}}};
+  for (const auto& [model, transport, round] : cases) {
+    SCOPED_TRACE(model + " over " + transport);
+    read(model);
     testing::expect_equal_training(
         run(interleaved(round), kSteps, "--check-replicas 5 --transport " + transport),
         train(alone(training())), kTolerance);
