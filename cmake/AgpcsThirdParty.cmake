@@ -127,7 +127,8 @@ find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness is what ccache asks for with precompiled headers: none of our sources reads __TIME__. With the base
-  # folder, paths in this tree are relative, so that a second clone or worktree finds the objects of the first.
+  # folder, paths in this tree are relative, so that a second clone or worktree finds the objects of the
+  # first (those without debug information: that names the folder).
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
     CCACHE_SLOPPINESS=pch_defines,time_macros "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()

@@ -199,6 +199,8 @@ void StageMemoryModel::count_cuts() {
     memory_.received += size;
     if (crossing.gradient) memory_.gradients_sent += size;
   }
+  // Of a tensor that came by a message, too (as a view of itself), the stage has memory of its own.
+  for (const TensorId root : received_) tensors_[at(root)].lent = false;
   for (const StageParts::Crossing& crossing : parts_->sent) {
     const std::int64_t size = bytes(crossing.tensor);
     OfTensor& root = tensors_[at(tensors_[at(crossing.tensor)].root)];

@@ -11,11 +11,16 @@
 namespace agpcs {
 namespace {
 
-/// Returns the most members, at most `most`, of teams that have all of so many devices; 1: none.
-std::size_t degree_within(std::size_t most, std::size_t devices) {
-  std::size_t degree = std::min(most, devices);
-  while (degree > 1 && devices % degree != 0) --degree;
-  return std::max<std::size_t>(degree, 1);
+/// Returns teams of all of those devices, within hosts: of the most members, at most `most`, that
+/// there can be. Empty: there are none of two members or more.
+std::vector<std::vector<DeviceId>> teams_of_all(const Cluster& cluster, const TeamDevices& of) {
+  const std::size_t all = of.devices.size();
+  for (std::size_t degree = std::min(of.most, all); degree > 1; --degree) {
+    if (all % degree != 0) continue;
+    std::vector<std::vector<DeviceId>> teams = teams_within_hosts(cluster, of.devices, degree);
+    if (teams.size() * degree == all) return teams;
+  }
+  return {};
 }
 
 }  // namespace
@@ -45,17 +50,14 @@ std::optional<Strategy> with_teams(const Problem& problem, StageTeams& teams, St
   const std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   for (int s = 0; s < stages; ++s) {
     StageSpec& spec = strategy.stages[at(s)];
-    const std::vector<DeviceId>& devices = of_stages[at(s)].devices;
-    const std::size_t degree = degree_within(of_stages[at(s)].most, devices.size());
-    if (degree < 2) continue;
     TeamOrder order;
     order.ops = ops[at(s)];
-    order.teams = teams_within_hosts(problem.cluster, devices, degree);
+    order.teams = teams_of_all(problem.cluster, of_stages[at(s)]);
+    if (order.teams.empty()) continue;
     order.micro_batches = strategy.micro_batches;
     order.spare_memory = spare_memory;
-    if (order.teams.size() * degree != devices.size()) return std::nullopt;
     std::optional<FormedStage> made = teams.make(std::move(order));
-    if (!made || !divides_any(made->body)) return std::nullopt;
+    if (!made || !divides_any(made->body)) continue;
     made->spec.in_flight = spec.in_flight;
     made->spec.body = static_cast<int>(strategy.bodies.size());
     spec = std::move(made->spec);

@@ -24,9 +24,9 @@ struct TeamDevices {
 };
 
 /// Returns the strategy, which has no teams, with teams of all of those devices: of the most
-/// members that divide them, at least two. Members, parts and shares are those of `StageTeams`;
-/// other stages stay as they are. Nothing: no stage has teams then, a team would divide nothing, or
-/// have no sample.
+/// members that their hosts allow, at least two. Members, parts and shares are those of
+/// `StageTeams`. A stage stays as it is where teams would divide nothing, or have no sample.
+/// Nothing: no stage has teams then.
 std::optional<Strategy> with_teams(const Problem& problem, StageTeams& teams, Strategy strategy,
                                    const std::vector<TeamDevices>& of_stages, bool spare_memory);
 

@@ -214,8 +214,14 @@ Status report(const Arguments& a, Console console) {
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
   ReportInput input{checked.cluster, step, nullptr, {}};
-  AGPCS_TRY(const std::optional<TeamReasons> teams, reasons_of(step.plan, checked));
-  if (teams) input.teams = &*teams;
+  const Result<std::optional<TeamReasons>> teams = reasons_of(step.plan, checked);
+  if (!teams.ok()) {
+    console.err << fmt::format(
+        "{}: warning: the report does not say why the plan has teams\n  {}\n", a.plan,
+        teams.status().message());
+  } else if (*teams) {
+    input.teams = &**teams;
+  }
   std::optional<SimulatedStep> before;
   if (!a.other.empty()) {
     AGPCS_TRY(before, step_of(a.other, checked));

@@ -231,10 +231,8 @@ TEST(PlanTeams, ExplainSaysWhatTeamsExchangeAndWhatTheSameStagesTakeWithoutThem)
   // What it takes follows from a plan of its own, too.
   const Plan plain = of.plan(kAlone, false);
   ASSERT_TRUE(alone.step_seconds);
-  if (alone.micro_batches == 2) {
-    EXPECT_EQ(alone.step_seconds,
-              of.explained(plain, ExplainTeams::kIfThere).estimate.step_seconds);
-  }
+  ASSERT_EQ(alone.micro_batches, 2);
+  EXPECT_EQ(alone.step_seconds, of.explained(plain, ExplainTeams::kIfThere).estimate.step_seconds);
   EXPECT_EQ(e.teams->alternatives[2].why_not, "no stage has 8 devices that could be a team");
   const std::string text = explain_text(e, 10);
   EXPECT_THAT(text, HasSubstr("\nwhy teams: what they exchange, and the same stages without\n"

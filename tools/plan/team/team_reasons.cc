@@ -78,7 +78,9 @@ std::vector<StageExchanges> exchanges_of(const Plan& plan, const StepModel& mode
     of.seconds = longest_exchange(model, s);
     of.bytes_sent = static_cast<std::int64_t>(
         own.bytes / static_cast<double>(plan.stages[at(s)].all_ranks().size()));
-    of.link = static_cast<int>(std::ranges::max_element(own.seconds) - own.seconds.begin());
+    if (own.bytes > 0) {
+      of.link = static_cast<int>(std::ranges::max_element(own.seconds) - own.seconds.begin());
+    }
     for (std::size_t t = 0; t < traffic.size(); ++t) {
       const bool meet = std::ranges::any_of(
           own.links, [&](std::size_t link) { return traffic[t].links.contains(link); });
@@ -235,9 +237,13 @@ class Alternatives {
 OtherPlan other_plan(const Evaluated& best, const StepModel& model) {
   OtherPlan other;
   other.kind = plan_kind(best.plan);
+  std::set<int> ranks;  // of interleaved stages, several have the same
   for (const PlanStage& stage : best.plan.stages) {
-    other.devices += static_cast<int>(stage.all_ranks().size());
+    if (stage.idle()) continue;
+    const std::vector<int> own = stage.all_ranks();
+    ranks.insert(own.begin(), own.end());
   }
+  other.devices = static_cast<int>(ranks.size());
   other.micro_batches = best.plan.micro_batches;
   other.step_seconds = best.estimate.step_seconds;
   other.exchange_seconds = longest_exchange(model, -1);

@@ -23,7 +23,7 @@ struct StageExchanges {
   int stage = 0;
   double seconds = 0;           ///< of the team that exchanges longest
   std::int64_t bytes_sent = 0;  ///< by a member, the mean
-  int link = 0;                 ///< the one whose bytes take longest at its bandwidth
+  int link = kNone;  ///< the one whose bytes take longest at its bandwidth; kNone: nothing is sent
   /// Other stages whose teams exchange over one of the same links. The simulator lets the teams of
   /// a stage share links, but not those of different stages.
   std::vector<int> meets;
@@ -60,8 +60,8 @@ struct TeamReasons {
 /// Looks at what the teams of `plan` exchange, and tries its stages with other teams: of 1, 2, 4
 /// and 8 devices, all those stages that have teams (of a plan without teams, every stage), each
 /// with the best of a few numbers of micro-batches. `ask_planner`: also plans without teams, as
-/// `agpcs-compile --without teams` does, or asks seeder `teams`. Needs: the plan is for the
-/// problem, `model` is the plan's. Cost: some dozens of choices of bodies and simulations;
+/// `agpcs-compile --without teams` does by default, or asks seeder `teams`. Needs: the plan is for
+/// the problem, `model` is the plan's. Cost: some dozens of choices of bodies and simulations;
 /// `ask_planner`: that of planning.
 Result<TeamReasons> team_reasons(const Plan& plan, const Problem& problem, const StepModel& model,
                                  bool ask_planner);

@@ -33,13 +33,15 @@ std::string longer(double seconds, double step) {
 std::vector<std::string> exchange_lines(const Plan& plan, const Cluster& cluster,
                                         const StageExchanges& of, double step) {
   const PlanStage& stage = plan.stages[at(of.stage)];
-  const Link& link = cluster.links[at(of.link)];
   std::vector<std::string> lines = {
       fmt::format("{}: {}", stage.name, collectives_text(plan.bodies[at(stage.body)])),
       fmt::format("exchange {} of the step ({}), {} from each member", figure(of.seconds, "s"),
-                  percent_of(of.seconds, step), byte_figure(of.bytes_sent)),
-      fmt::format("most of it over {}, {} of {}/s", link.name, link.kind,
-                  figure(link.bandwidth, "B"))};
+                  percent_of(of.seconds, step), byte_figure(of.bytes_sent))};
+  if (of.link != kNone) {
+    const Link& link = cluster.links[at(of.link)];
+    lines.push_back(fmt::format("most of it over {}, {} of {}/s", link.name, link.kind,
+                                figure(link.bandwidth, "B")));
+  }
   if (!of.meets.empty()) {
     std::vector<std::string> names;
     for (const int s : of.meets) names.push_back(plan.stages[at(s)].name);
@@ -160,7 +162,7 @@ Json team_reasons_json(const Plan& plan, const Cluster& cluster, const TeamReaso
         {"stage", plan.stages[at(of.stage)].name},
         {"seconds", of.seconds},
         {"bytes_sent", of.bytes_sent},
-        {"link", cluster.links[at(of.link)].name},
+        {"link", of.link == kNone ? Json() : Json(cluster.links[at(of.link)].name)},
         {"meets", json_array(of.meets, [&](int s) -> Json { return plan.stages[at(s)].name; })}};
   });
   json["alternatives"] = json_array(reasons.alternatives, [](const TeamAlternative& one) {

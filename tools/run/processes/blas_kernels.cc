@@ -35,8 +35,10 @@ void use_better_kernels(char** argv) {
   if (std::getenv(kVariable) != nullptr) return;
   const std::string better = better_kernels(loaded_blas().kernels, vector_unit());
   std::error_code error;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  if (better.empty() || error || setenv(kVariable, better.c_str(), 1) != 0) return;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  // A program that was given to the loader by name is not what would be started.
+  if (error || self.filename() != std::filesystem::path(argv[0]).filename()) return;
+  if (better.empty() || setenv(kVariable, better.c_str(), 1) != 0) return;
   execv(self.c_str(), argv);  // returns if that is not possible: products are slow then
   unsetenv(kVariable);
 }

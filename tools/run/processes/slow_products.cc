@@ -15,9 +15,9 @@ std::string slow_product_warning(const ProductSpeed& speed) {
   const double allowed = speed.quota > 0 ? std::min(1.0, speed.quota) : 1;
   if (speed.measured <= 0 || speed.measured >= kSlow * core * allowed) return {};
   const bool openblas = speed.blas.rfind("OpenBLAS", 0) == 0;
-  const std::string hint = openblas ? "let it choose the processor's kernels (unset "
-                                      "OPENBLAS_CORETYPE), or install a later one"
-                                    : "install a fast one, OpenBLAS (Debian: libopenblas0-openmp)";
+  const std::string hint =
+      openblas ? "set OPENBLAS_CORETYPE to kernels of the processor, or install a later one"
+               : "install a fast one, OpenBLAS (Debian: libopenblas0-openmp)";
   const std::string where = speed.library.empty() ? "" : fmt::format(" ({})", speed.library);
   return fmt::format(
       "warning: matrices are multiplied at {:.3g} GFLOP/s on a core that does up to {:.3g} "

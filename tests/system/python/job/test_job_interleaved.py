@@ -28,7 +28,7 @@ training: {batch: 10, optimizer: {kind: sgd, momentum: 0.9}}
 """
 # What takes time is to launch operators: with fewer micro-batches, a step is a part of what it was.
 LAUNCHES = CLUSTER.replace("overhead: 5 us", "overhead: 2 ms").replace("momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
-CALM, LATEST = 12, 200  # steps before a rank changes, and the last one by which there is another plan
+CALM, LATEST = 12, 20000  # steps before a rank changes, and the last one by which there is another plan; a search takes many
 TWO, THREE, UNEVEN = "a/0|a/1", "a/0|a/1|a/2", "a/0:3,a/1:1|a/2:1,a/3:3"
 
 
