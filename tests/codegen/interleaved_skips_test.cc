@@ -162,6 +162,37 @@ TEST(InterleavedSkips, WhatStaysOnItsRanksIsThereOnce) {
   EXPECT_EQ(elsewhere.in_flight, 3 * kTensor) << "h2, a3 and h0";
 }
 
+/// What a stage holds that reads h0 of its ranks, and what another rank makes of h0.
+StageMemory memory_of_reader(const std::string& made_elsewhere) {
+  const Graph graph = graph_of(fmt::format(R"(
+      input x [n,8]
+      parameter w0 [8,8]
+      parameter w2 [8,8]
+      parameter w3 [8,8]
+      h0 = MatMul(x, w0) [n,8]
+      v = {}(h0) [n,8]
+      a2 = MatMul(v, w2) [n,8]
+      h2 = Mul(a2, h0) [n,8]
+      h3 = MatMul(h2, w3) [n,8]
+      l = ReduceSum(h3) []
+      outputs h3
+      loss l
+  )",
+                                           made_elsewhere));
+  const Plan made = plan_of(
+      graph, cluster_of("kind k memory=16e9 bandwidth=900e9 fp32=15e12\nhost a k 2\n"),
+      "micro-batches 2 interleaved\nstage a/0=1 : h0\nstage a/1=1 : v\nstage a/0=1 : a2 h2\n"
+      "stage a/1=1 : *\n",
+      2);
+  return memory_of(made, graph, 2);
+}
+
+TEST(InterleavedSkips, AViewOfItThatComesByAMessageIsHeldApart) {
+  const StageMemory view = memory_of_reader("Flatten"), other = memory_of_reader("Relu");
+  EXPECT_EQ(view.in_flight, other.in_flight);
+  EXPECT_EQ(view.received, other.received);
+}
+
 /// The gradient waits from the backward pass that makes it to the one that needs it.
 TEST(InterleavedSkips, GradientsThatStayOnTheirRanksWaitForTheirStage) {
   for (const int micro_batches : {1, 3, 8}) {
