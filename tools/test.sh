@@ -40,7 +40,7 @@ run_tests() {  # $1: preset, $2: which tests, in words, then ctest's options
 }
 run_tests release "on the testbed" --label-regex '^testbed$'
 set -m
-nice -n 19 tests/fuzz/run.sh 20000x >"$logs/fuzz" 2>&1 &
+nice -n 19 tests/fuzz/run.sh 10000x >"$logs/fuzz" 2>&1 &
 fuzzing=$!
 set +m
 # The tests of the runtime are the same in both presets, and take minutes.

@@ -2,7 +2,6 @@
 // What knows no teams refuses them by name.
 #include "ir/strategy/teams.h"
 #include "planner/refine/moves/moves.h"
-#include "planner/replan.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/planner/team/team_plans.h"
 
@@ -30,10 +29,9 @@ TEST(TeamRefusal, OfAStrategyNamesStageAndReader) {
   EXPECT_TRUE(refuse_teams(testing::on_all(*problem), "the search").ok());
 }
 
-TEST(TeamRefusal, OfTheSearchIsOurs) {
+TEST(TeamRefusal, OfMovesIsOurs) {
   const TeamPlanCase of;
   const auto problem = problem_of(of);
-  EXPECT_TRUE(warm_starts(*problem, of.plan).empty());
   StrategyMoves moves(*problem);
   EXPECT_DEATH(moves.apply(of.strategy, of.strategy, SetMicroBatches{4, true}),
                "the search does not know");
