@@ -36,6 +36,7 @@ def train():
             losses.append(loss.detach())
         mean = accelerator.reduce(torch.stack(losses).mean(), "mean")
         accelerator.print(f"epoch {epoch}: loss {mean.item():.4f}")
+    accelerator.wait_for_everyone()  # Gloo's thread lets go of the last tensor before Python ends; to free it, it would need Python
     accelerator.end_training()
 
 
