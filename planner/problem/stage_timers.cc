@@ -72,13 +72,10 @@ std::vector<StageTimer*> StageTimers::timers_of(const Strategy& strategy, const 
 
 /// Looks up the timer of a stage, or makes it.
 StageTimer& StageTimers::of(const std::vector<int>& stage_of, int stage, const Marked& marked) {
-  const std::size_t mask = places_.size() - 1;
-  for (std::size_t i = marked.sum & mask; places_[i].timer != nullptr; i = (i + 1) & mask) {
-    StageTimer& timer = *places_[i].timer;
-    if (places_[i].sum == marked.sum && timer.ops().size() == marked.ops &&
-        is_of_stage(timer, stage_of, stage)) {
-      return timer;
-    }
+  const auto [begin, end] = known_.equal_range(marked.sum);
+  for (auto it = begin; it != end; ++it) {
+    StageTimer& timer = *it->second;
+    if (timer.ops().size() == marked.ops && is_of_stage(timer, stage_of, stage)) return timer;
   }
   std::vector<OpId> ops;
   ops.reserve(marked.ops);
@@ -86,31 +83,15 @@ StageTimer& StageTimers::of(const std::vector<int>& stage_of, int stage, const M
     if (stage_of[at(op)] == stage) ops.push_back(op);
   }
   remembered_ += ops.size();
-  known_.push_back(std::make_unique<StageTimer>(problem_, std::move(ops), times_));
-  free_place(marked.sum) = {marked.sum, known_.back().get()};
-  if (2 * known_.size() > places_.size()) widen();
-  return *known_.back();
-}
-
-StageTimers::Place& StageTimers::free_place(std::uint64_t sum) {
-  const std::size_t mask = places_.size() - 1;
-  std::size_t i = sum & mask;
-  while (places_[i].timer != nullptr) i = (i + 1) & mask;
-  return places_[i];
-}
-
-void StageTimers::widen() {
-  const std::vector<Place> before = std::exchange(places_, std::vector<Place>(2 * places_.size()));
-  for (const Place& place : before) {
-    if (place.timer != nullptr) free_place(place.sum) = place;
-  }
+  return *known_
+              .emplace(marked.sum, std::make_unique<StageTimer>(problem_, std::move(ops), times_))
+              ->second;
 }
 
 void StageTimers::forget_if_many() {
   if (remembered_ < kMostTimedOperators) return;
   recent_ = {};
   known_.clear();
-  places_.assign(kFewPlaces, {});
   remembered_ = 0;
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace agpcs {
@@ -32,26 +33,18 @@ class StageTimers {
     std::vector<int> stage_of;
     std::vector<StageTimer*> timers;  // by stage
   };
-  static constexpr std::size_t kFewPlaces = 64;
   /// A stage's number of operators, and the sum of their marks.
   struct Marked {
     std::size_t ops = 0;
     std::uint64_t sum = 0;
   };
-  struct Place {
-    std::uint64_t sum = 0;
-    StageTimer* timer = nullptr;  // nullptr: the place is free
-  };
   std::vector<StageTimer*> timers_of(const Strategy& strategy, const Partition& last);
   StageTimer& of(const std::vector<int>& stage_of, int stage, const Marked& marked);
-  Place& free_place(std::uint64_t sum);
-  void widen();
 
   const Problem& problem_;
   OperatorTimes* times_;
-  std::vector<std::unique_ptr<StageTimer>> known_;
-  std::vector<Place> places_ = std::vector<Place>(kFewPlaces);  // a hash table of `known_`
-  std::size_t remembered_ = 0;                                  // number of operators in `known_`
+  std::unordered_multimap<std::uint64_t, std::unique_ptr<StageTimer>> known_;  // by sum of marks
+  std::size_t remembered_ = 0;  // number of operators in `known_`
   // Searches ask for the same few partitions again and again: where they stand, and the last tried.
   std::array<Partition, 4> recent_;
   std::size_t last_ = 0;  // the one of `recent_` that was asked for last
