@@ -9,6 +9,7 @@
 #include "planner/refine/moves/moves.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team/stage_teams.h"
+#include "planner/team/starts.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -180,8 +181,9 @@ class TeamClimber {
       const bool same = !all_anew && same_ops && next.degrees[at(s)] == now.degrees[at(s)];
       if (same && next.degrees[at(s)] == 1) continue;
       if (next.degrees[at(s)] == 1) {
-        make_single(next, s, strategy);
-      } else if (!make_teams(next, s, ops[at(s)], spare_memory, strategy)) {
+        make_replicas(problem_, *timers_.of(strategy)[at(s)], next.devices[at(s)],
+                      largest_micro_batch(problem_, next.micro_batches), strategy.stages[at(s)]);
+      } else if (!form_teams(next, s, ops[at(s)], spare_memory, strategy)) {
         return std::nullopt;
       }
     }
@@ -197,17 +199,7 @@ class TeamClimber {
     return ops_of_stages(here_.stage_of, static_cast<int>(now.degrees.size()))[at(stage)];
   }
 
-  void make_single(const Arrangement& next, int stage, Strategy& strategy) {
-    StageSpec& spec = strategy.stages[at(stage)];
-    spec.body = kNone;
-    spec.further.clear();
-    spec.shares.clear();
-    const std::vector<StageTimer*>& timers = timers_.of(strategy);
-    set_group(spec, balanced_stage(problem_, *timers[at(stage)], next.devices[at(stage)],
-                                   largest_micro_batch(problem_, next.micro_batches)));
-  }
-
-  bool make_teams(const Arrangement& next, int stage, const std::vector<OpId>& ops,
+  bool form_teams(const Arrangement& next, int stage, const std::vector<OpId>& ops,
                   bool spare_memory, Strategy& strategy) {
     TeamOrder order;
     order.ops = ops;
@@ -218,13 +210,7 @@ class TeamClimber {
     if (order.teams.size() * next.degrees[at(stage)] != next.devices[at(stage)].size()) {
       return false;
     }
-    std::optional<FormedStage> made = teams_.make(std::move(order));
-    if (!made || !divides_any(made->body)) return false;
-    made->spec.in_flight = strategy.stages[at(stage)].in_flight;
-    made->spec.body = static_cast<int>(strategy.bodies.size());
-    strategy.stages[at(stage)] = std::move(made->spec);
-    strategy.bodies.push_back(std::move(made->body));
-    return true;
+    return make_teams(teams_, std::move(order), stage, strategy) == TeamsMade::kYes;
   }
 
   bool shares_parameters(const Strategy& strategy) const {

@@ -25,6 +25,23 @@ std::vector<std::vector<DeviceId>> teams_of_all(const Cluster& cluster, const Te
 
 }  // namespace
 
+void make_replicas(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
+                   std::int64_t samples, StageSpec& spec) {
+  set_group(spec, balanced_stage(problem, timer, devices, samples));
+}
+
+TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& strategy) {
+  std::optional<FormedStage> made = teams.make(std::move(order));
+  if (!made) return TeamsMade::kTooFewSamples;
+  if (!divides_any(made->body)) return TeamsMade::kDividesNothing;
+  StageSpec& spec = strategy.stages[at(stage)];
+  made->spec.in_flight = spec.in_flight;
+  made->spec.body = static_cast<int>(strategy.bodies.size());
+  spec = std::move(made->spec);
+  strategy.bodies.push_back(std::move(made->body));
+  return TeamsMade::kYes;
+}
+
 Strategy without_teams(const Problem& problem, Strategy strategy) {
   if (strategy.bodies.empty()) return strategy;
   StageTimers timers(problem);
@@ -33,10 +50,7 @@ Strategy without_teams(const Problem& problem, Strategy strategy) {
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     StageSpec& spec = strategy.stages[s];
     if (!spec.has_teams()) continue;
-    const std::vector<DeviceId> devices = all_devices(spec);
-    spec.body = kNone;
-    spec.further.clear();
-    set_group(spec, balanced_stage(problem, *of_stage[s], devices, samples));
+    make_replicas(problem, *of_stage[s], all_devices(spec), samples, spec);
   }
   strategy.bodies.clear();
   strategy.buckets.clear();
@@ -49,19 +63,13 @@ std::optional<Strategy> with_teams(const Problem& problem, StageTeams& teams, St
   const int stages = static_cast<int>(strategy.stages.size());
   const std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   for (int s = 0; s < stages; ++s) {
-    StageSpec& spec = strategy.stages[at(s)];
     TeamOrder order;
     order.ops = ops[at(s)];
     order.teams = teams_of_all(problem.cluster, of_stages[at(s)]);
     if (order.teams.empty()) continue;
     order.micro_batches = strategy.micro_batches;
     order.spare_memory = spare_memory;
-    std::optional<FormedStage> made = teams.make(std::move(order));
-    if (!made || !divides_any(made->body)) continue;
-    made->spec.in_flight = spec.in_flight;
-    made->spec.body = static_cast<int>(strategy.bodies.size());
-    spec = std::move(made->spec);
-    strategy.bodies.push_back(std::move(made->body));
+    make_teams(teams, std::move(order), s, strategy);
   }
   if (strategy.bodies.empty()) return std::nullopt;
   strategy.buckets.clear();

@@ -1,16 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies beside one that runs, on the same devices: with its teams formed anew, and without.
+// Stages on the same devices, with teams formed anew and without; and strategies of such stages.
 #pragma once
 
 #include "ir/strategy/strategy.h"
 #include "planner/problem/problem.h"
+#include "planner/problem/stage_timer.h"
 #include "planner/team/stage_teams.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace agpcs {
+
+/// Makes each of these devices a replica of a stage by itself. Their shares of `samples` samples
+/// are balanced by speed; devices that would get no sample are left out. `timer` is of the stage's
+/// operators.
+void make_replicas(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
+                   std::int64_t samples, StageSpec& spec);
+
+enum class TeamsMade : std::uint8_t {
+  kYes,
+  kTooFewSamples,   ///< a team would have no sample, or none to spare for smaller micro-batches
+  kDividesNothing,  ///< whatever is divided, exchanges take longer than it saves
+};
+
+/// Makes stage `stage` one with teams, as the order says, and adds its body to the strategy's. The
+/// stage stays as it is where that cannot be.
+TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& strategy);
 
 /// Returns the strategy with every device of a stage as a replica by itself, where the stage had
 /// teams. Their shares are balanced by speed; devices that would get no sample are left out. Such

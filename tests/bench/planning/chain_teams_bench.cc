@@ -8,7 +8,9 @@
 // * 1, 2, 4, ... micro-batches up to the batch;
 // * shares, parts and bodies as the planner makes them (StageTeams).
 //
-//     chain_teams_bench [NIC [BUDGET]]     bytes/s of a host's NIC, 6e9 if absent
+//     chain_teams_bench [NIC [BUDGET [DEVICES...]]]
+//
+// NIC: bytes/s of a host's NIC, 6e9 if absent. DEVICES: multiples of eight, 8 16 32 if absent.
 //
 // Ends with 1 if a plan with teams in the space is slower than the plan without, or than all these.
 #include "ir/base/at.h"
@@ -216,8 +218,14 @@ int main(int argc, char** argv) {
       "| "
       "--- | --- | --- | --- | --- | --- | --- | --- |\n",
       stdout);
+  std::vector<int> sizes = {8, 16, 32};
+  if (argc > 3) sizes.clear();
+  for (int i = 3; i < argc; ++i) {
+    sizes.push_back(std::stoi(argv[i]));
+    AGPCS_CHECK(sizes.back() > 0 && sizes.back() % 8 == 0, "{} is no multiple of eight", argv[i]);
+  }
   bool best = true;
-  for (const int devices : {8, 16, 32}) {
+  for (const int devices : sizes) {
     for (const std::int64_t batch : {1, 2, 4, 8, 64, 1024}) {
       best = agpcs::print_row(devices, batch, nic, budget) && best;
     }

@@ -17,6 +17,7 @@
 #include "planner/seed/fit_memory.h"
 #include "planner/seed/seeder.h"
 #include "planner/team/stage_teams.h"
+#include "planner/team/starts.h"
 #include "tools/common/words/plan_words.h"
 
 #include <fmt/format.h>
@@ -166,7 +167,7 @@ class Alternatives {
     for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
       const StageSpec& own = now_.stages[at(s)];
       if (members > 1 && (own.has_teams() || !had_teams_)) {
-        if (!make_teams(s, members, spare_memory, strategy, why_not)) return std::nullopt;
+        if (!form_teams(s, members, spare_memory, strategy, why_not)) return std::nullopt;
       } else if (own.has_teams() || micro_batches != now_.micro_batches) {
         make_single(s, strategy);
       }
@@ -186,17 +187,13 @@ class Alternatives {
   }
 
   void make_single(int stage, Strategy& strategy) {
-    StageSpec& spec = strategy.stages[at(stage)];
-    const std::vector<DeviceId> devices = all_devices(now_.stages[at(stage)]);
-    spec.body = kNone;
-    spec.further.clear();
-    spec.shares.clear();
-    set_group(spec, balanced_stage(problem_, *timers_.of(strategy)[at(stage)], devices,
-                                   largest_micro_batch(problem_, strategy.micro_batches)));
+    make_replicas(problem_, *timers_.of(strategy)[at(stage)], all_devices(now_.stages[at(stage)]),
+                  largest_micro_batch(problem_, strategy.micro_batches),
+                  strategy.stages[at(stage)]);
   }
 
   /// Leaves a stage without so many devices within a host as it is without teams.
-  bool make_teams(int stage, std::size_t members, bool spare_memory, Strategy& strategy,
+  bool form_teams(int stage, std::size_t members, bool spare_memory, Strategy& strategy,
                   std::string& why_not) {
     std::vector<DeviceId> devices = all_devices(now_.stages[at(stage)]);
     std::ranges::sort(devices);
@@ -209,20 +206,17 @@ class Alternatives {
       make_single(stage, strategy);
       return true;
     }
-    std::optional<FormedStage> formed = teams_.make(std::move(order));
-    if (!formed) {
-      why_not = fmt::format("s{} has fewer samples than teams", stage);
-      return false;
+    switch (make_teams(teams_, std::move(order), stage, strategy)) {
+      case TeamsMade::kYes:
+        return true;
+      case TeamsMade::kTooFewSamples:
+        why_not = fmt::format("s{} has fewer samples than teams", stage);
+        return false;
+      case TeamsMade::kDividesNothing:
+        break;
     }
-    if (!divides_any(formed->body)) {
-      why_not = "whatever is divided, exchanges take longer than it saves";
-      return false;
-    }
-    formed->spec.in_flight = now_.stages[at(stage)].in_flight;
-    formed->spec.body = static_cast<int>(strategy.bodies.size());
-    strategy.stages[at(stage)] = std::move(formed->spec);
-    strategy.bodies.push_back(std::move(formed->body));
-    return true;
+    why_not = "whatever is divided, exchanges take longer than it saves";
+    return false;
   }
 
   const Problem& problem_;
