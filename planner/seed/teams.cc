@@ -8,7 +8,10 @@
 // A shape is first tried with one number of micro-batches. The one that is roughly fastest is tried
 // with the next numbers, too. To choose how teams divide operators takes long, so a shape is left
 // out if its devices would be well slower than the best shape so far even if they divided the whole
-// batch without end, and had no links.
+// batch without end, and had no links. The first of these shapes are the same devices without
+// teams, in one stage. Where such a stage fits and leaves no device without a sample, larger teams
+// only exchange more. So they are left out if the smaller ones are well slower than the best, and
+// other numbers of micro-batches if all teams are.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/micro_batches.h"
@@ -41,6 +44,7 @@ constexpr std::size_t kDegrees[] = {2, 4, 8};
 constexpr std::size_t kMostStagesOfTeams = 16;
 constexpr std::size_t kTeamSeeds = 3;
 constexpr double kTeamSlack = 1.15;  // of the best rough step
+constexpr double kNoStep = std::numeric_limits<double>::infinity();
 
 class TeamSeeds {
  public:
@@ -53,16 +57,18 @@ class TeamSeeds {
 
   Result<std::vector<Strategy>> run() {
     list_layouts();
-    double best = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < shapes_.size() && !unwanted_(); ++i) {
-      if (least_seconds(shapes_[i].layout) > kTeamSlack * best) continue;
-      const std::vector<std::int64_t> counts = counts_of(shapes_[i]);
-      AGPCS_TRY(shapes_[i].seconds, try_layout(shapes_[i], counts[counts.size() / 2]));
-      best = std::min(best, shapes_[i].seconds.value_or(best));
+    for (const Row& row : rows_) best_ = std::min(best_, row.alone);
+    for (Shape& shape : shapes_) {
+      if (unwanted_()) break;
+      if (least_seconds(shape.layout) > kTeamSlack * best_ || are_smaller_slower(shape)) continue;
+      const std::vector<std::int64_t> counts = counts_of(shape);
+      AGPCS_TRY(shape.seconds, try_layout(shape, counts[counts.size() / 2]));
+      best_ = std::min(best_, shape.seconds.value_or(best_));
+      rows_[shape.row].tried.emplace_back(shape.degree, shape.seconds.value_or(kNoStep));
     }
     std::erase_if(shapes_, [](const Shape& shape) { return !shape.seconds; });
     std::ranges::stable_sort(shapes_, {}, [](const Shape& shape) { return *shape.seconds; });
-    if (!shapes_.empty()) {
+    if (!shapes_.empty() && *shapes_[0].seconds <= kTeamSlack * best_) {
       const std::vector<std::int64_t> counts = counts_of(shapes_[0]);
       const std::size_t tried = counts.size() / 2;
       for (const std::size_t c : {tried - 1, tried + 1}) {  // before the first: none
@@ -76,23 +82,60 @@ class TeamSeeds {
   }
 
  private:
+  /// Devices to make teams of.
+  struct Row {
+    std::vector<DeviceId> devices;
+    double alone = kNoStep;  ///< the rough step of one stage of all of them, without teams
+    std::vector<std::pair<std::size_t, double>> tried = {};  ///< degrees, and the rough steps
+  };
   struct Shape {
     Layout layout;
+    std::size_t row = 0, degree = 0;
     std::optional<double> seconds = std::nullopt;  ///< rough, if there is a strategy
   };
 
+  /// Returns whether larger teams than those tried would only exchange more, and those tried are
+  /// well slower than the best shape.
+  bool are_smaller_slower(const Shape& shape) const {
+    const Row& row = rows_[shape.row];
+    if (row.alone == kNoStep) return false;
+    const auto is_smaller = [&](const auto& one) { return one.first < shape.degree; };
+    return std::ranges::any_of(row.tried, is_smaller) &&
+           std::ranges::all_of(row.tried, [&](const auto& one) {
+             return !is_smaller(one) || one.second > kTeamSlack * best_;
+           });
+  }
+
+  /// Returns the rough step of one stage of these devices without teams; kNoStep if it does not
+  /// fit, or would leave out a device.
+  double alone(const std::vector<DeviceId>& devices) {
+    Partition partition{std::vector<int>(at(problem_.blocks.size()), 0), {devices}};
+    double best = kNoStep;
+    for (const std::int64_t count : micro_batch_numbers(problem_)) {
+      const Candidate one = std::move(pipelines(layouts_.model(), partition, {count}).front());
+      if (one.strategy.stages[0].devices.size() != devices.size()) break;
+      if (layouts_.evaluator().lacking(one.strategy) > 0) continue;
+      best = one.rough_seconds;  // more micro-batches only add launches
+      break;
+    }
+    return best;
+  }
+
   void list_layouts() {
-    std::vector<std::vector<DeviceId>> rows(1);
+    rows_.resize(1);
     std::map<int, std::vector<DeviceId>> of_kind;
     for (DeviceId id = 0; id < problem_.cluster.device_count(); ++id) {
-      rows[0].push_back(id);
+      rows_[0].devices.push_back(id);
       of_kind[problem_.cluster.devices[at(id)].kind].push_back(id);
     }
     for (const auto& [kind, devices] : of_kind) {
-      if (of_kind.size() > 1) rows.push_back(devices);
+      if (of_kind.size() > 1) rows_.push_back({devices});
     }
-    for (const std::vector<DeviceId>& row : rows) {
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      const std::vector<DeviceId>& row = rows_[r].devices;
+      rows_[r].alone = alone(row);
       for (const std::size_t degree : kDegrees) {
+        const std::size_t before = shapes_.size();
         const Teams teams = teams_within_hosts(problem_.cluster, row, degree);
         const std::size_t most = std::min(
             {teams.size(), kMostStagesOfTeams, static_cast<std::size_t>(problem_.blocks.size())});
@@ -103,6 +146,10 @@ class TeamSeeds {
         const auto samples = static_cast<std::size_t>(problem_.training.batch);
         if (fewest <= most && samples * fewest < teams.size()) {
           add_layout(fastest(teams, samples * fewest), fewest);
+        }
+        for (std::size_t i = before; i < shapes_.size(); ++i) {
+          shapes_[i].row = r;
+          shapes_[i].degree = degree;
         }
       }
     }
@@ -210,7 +257,9 @@ class TeamSeeds {
   LayoutStrategies layouts_;
   StageTimers timers_;
   StageTimer whole_;  // of all operators
+  std::vector<Row> rows_;
   std::vector<Shape> shapes_;
+  double best_ = kNoStep;  // the least rough step so far
   std::vector<Candidate> candidates_;
 };
 

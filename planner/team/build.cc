@@ -135,16 +135,38 @@ class BodyBuilder {
   std::map<std::pair<TensorId, int>, int> number_;  // of forms in the body
 };
 
-double seconds_of_operator(const TeamProblem& problem, const TeamBody& body, const TeamOp& op) {
+/// `split`: that of the operator; null where each member computes all of it.
+double seconds_of_operator(const TeamProblem& problem, const TeamBody& body, const TeamOp& op,
+                           const OpSplit* split) {
   double slowest = 0;
   for (std::size_t m = 0; m < body.members(); ++m) {
-    const double part =
-        op.division == kNone ? 1 : body.divisions[static_cast<std::size_t>(op.division)].part(m);
-    slowest =
-        std::max(slowest, problem.costs.compute(member_op(problem.graph, body, op, m), m, part));
+    MemberOp own{op.op, kNone, 0};
+    double part = 1;
+    if (op.division != kNone) {
+      const Division& division = body.divisions[static_cast<std::size_t>(op.division)];
+      own = {op.op, op.split, division.range(m, split->units).size()};
+      part = division.part(m);
+    }
+    slowest = std::max(slowest, problem.costs.compute(own, m, part));
   }
   return slowest;
 }
+
+/// The splits of operators, once for those that are alike.
+class SplitsOfLike {
+ public:
+  explicit SplitsOfLike(const TeamProblem& problem) : problem_(problem) {}
+  const std::vector<OpSplit>& of(std::size_t index) {
+    const int number = problem_.alike.empty() ? static_cast<int>(index) : problem_.alike[index];
+    const auto [known, added] = known_.try_emplace(number);
+    if (added) known->second = splits_of(problem_.graph, problem_.ops[index]);
+    return known->second;
+  }
+
+ private:
+  const TeamProblem& problem_;
+  std::map<int, std::vector<OpSplit>> known_;
+};
 
 }  // namespace
 
@@ -156,13 +178,15 @@ std::optional<TeamBody> team_body(const TeamProblem& problem, const TeamSpace& s
 
 TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
   TeamSeconds seconds;
-  for (const TeamOp& op : body.ops) {
-    seconds.compute += seconds_of_operator(problem, body, op);
-    if (op.split == kNone) continue;
-    const std::vector<OpSplit> splits = splits_of(problem.graph, op.op);
-    const OpSplit& split = splits[static_cast<std::size_t>(op.split)];
+  SplitsOfLike splits(problem);
+  for (std::size_t i = 0; i < body.ops.size(); ++i) {
+    const TeamOp& op = body.ops[i];
+    const OpSplit* const split =
+        op.split == kNone ? nullptr : &splits.of(i)[static_cast<std::size_t>(op.split)];
+    seconds.compute += seconds_of_operator(problem, body, op, split);
+    if (split == nullptr) continue;
     for (const TeamTraffic& traffic :
-         inside_traffic(problem.graph, op.op, split, problem.samples, body.members())) {
+         inside_traffic(problem.graph, op.op, *split, problem.samples, body.members())) {
       seconds.exchange += problem.costs.exchange(traffic);
     }
   }

@@ -121,12 +121,13 @@ class CutFinder {
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const bool teams = !stage.teams.empty();
       const std::vector<DeviceId> members = teams ? stage.teams[i] : std::vector{spec.devices[i]};
+      std::vector<const std::vector<double>*> seconds_of;  // by member
+      for (const DeviceId id : members) seconds_of.push_back(&seconds_on(id, spec.shares[i]));
       std::vector<double> sum = {0};
-      for (const Block& block : problem_.blocks.blocks) {
+      for (std::size_t block = 0; block < at(problem_.blocks.size()); ++block) {
         double speed = 0;  // blocks/s
-        for (const DeviceId id : members) {
-          const double seconds = seconds_of(block, id, spec.shares[i]);
-          if (seconds > 0) speed += 1 / seconds;
+        for (const std::vector<double>* const seconds : seconds_of) {
+          if ((*seconds)[block] > 0) speed += 1 / (*seconds)[block];
         }
         sum.push_back(sum.back() + (speed > 0 ? 1 / speed : 0));
       }
@@ -135,11 +136,17 @@ class CutFinder {
     sums_.push_back(std::move(sums));
   }
 
-  double seconds_of(const Block& block, DeviceId device, std::int64_t samples) const {
+  /// Returns the seconds of each block on a device with so many samples.
+  const std::vector<double>& seconds_on(DeviceId device, std::int64_t samples) {
     const int kind = problem_.cluster.devices[at(device)].kind;
-    double seconds = 0;
-    for (const OpId op : block.ops) seconds += problem_.costs.seconds(kind, op, samples).sum();
-    return seconds;
+    const auto [known, added] = seconds_.try_emplace({kind, samples});
+    if (!added) return known->second;
+    for (const Block& block : problem_.blocks.blocks) {
+      double seconds = 0;
+      for (const OpId op : block.ops) seconds += problem_.costs.seconds(kind, op, samples).sum();
+      known->second.push_back(seconds);
+    }
+    return known->second;
   }
 
   double stage_seconds(int stage, int begin, int end) const {
@@ -170,6 +177,7 @@ class CutFinder {
   const Problem& problem_;
   const Layout& layout_;
   std::int64_t samples_;
+  std::map<std::pair<int, std::int64_t>, std::vector<double>> seconds_;  // by kind and samples
   std::vector<std::vector<std::vector<double>>> sums_;  // by stage, device, blocks before
   std::vector<std::vector<double>> cuts_;               // by stage less one, first block
 };
@@ -266,7 +274,9 @@ class LayoutMaker {
       if (stage.in_flight.value_or(1) > micro_batches) return none;
     }
     Partition partition;
-    partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
+    partition.stage_of_block = layout_.stages.size() == 1
+                                   ? std::vector<int>(at(problem.blocks.size()), 0)
+                                   : CutFinder(problem, layout_, samples).stage_of_block();
     if (is_interleaved()) return interleaved(partition, micro_batches);
     for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
     std::optional<Strategy> strategy =

@@ -81,6 +81,23 @@ TEST(TeamSearch, NoSeedAndNoNeighbourHasTeamsThatDivideNothing) {
   EXPECT_FALSE(search_teams(*slow, evaluator, plain, {}, nullptr));
 }
 
+/// Returns the members of the largest team of the seeder's strategies.
+std::size_t largest_team(const Problem& problem) {
+  const auto seeds = (*make_seeder("teams"))->seed(problem, Rng(0));
+  AGPCS_CHECK(seeds.ok(), "{}", seeds.status().message());
+  std::size_t largest = 0;
+  for (const Strategy& seed : *seeds) {
+    for (const TeamBody& body : seed.bodies) largest = std::max(largest, body.members());
+  }
+  return largest;
+}
+
+TEST(TeamSearch, LargerTeamsAreSeedsOnlyWhereTheyCouldBeWorthIt) {
+  EXPECT_EQ(largest_team(*problem_of(64, true)), 2U);
+  EXPECT_EQ(largest_team(*problem_of(2, true)), 4U);          // fewer samples than devices
+  EXPECT_EQ(largest_team(*problem_of(16, true, "5e9")), 4U);  // to sum gradients takes longer
+}
+
 TEST(TeamSearch, MoreHostsDoNotKeepASampleFromTheBestTeam) {
   const auto on = [](int hosts) {
     std::string text = "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n";
