@@ -9,9 +9,9 @@
 // with the next numbers, too. To choose how teams divide operators takes long, so a shape is left
 // out if its devices would be well slower than the best shape so far even if they divided the whole
 // batch without end, and had no links. The first of these shapes are the same devices without
-// teams, in one stage. Where such a stage fits and leaves no device without a sample, larger teams
-// only exchange more. So they are left out if the smaller ones are well slower than the best, and
-// other numbers of micro-batches if all teams are.
+// teams, in one stage or one a stage. Where such a stage fits and leaves no device without a
+// sample, larger teams only exchange more. So they are left out if the smaller ones are well slower
+// than the best, and other numbers of micro-batches if all teams are.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/micro_batches.h"
@@ -57,12 +57,15 @@ class TeamSeeds {
 
   Result<std::vector<Strategy>> run() {
     list_layouts();
-    for (const Row& row : rows_) best_ = std::min(best_, row.alone);
+    for (const Row& row : rows_) {
+      AGPCS_TRY(const double piped_seconds, piped(row.devices));
+      best_ = std::min({best_, row.alone, piped_seconds});
+    }
     for (Shape& shape : shapes_) {
       if (unwanted_()) break;
       if (least_seconds(shape.layout) > kTeamSlack * best_ || are_smaller_slower(shape)) continue;
       const std::vector<std::int64_t> counts = counts_of(shape);
-      AGPCS_TRY(shape.seconds, try_layout(shape, counts[counts.size() / 2]));
+      AGPCS_TRY(shape.seconds, try_shape(shape, counts[counts.size() / 2]));
       best_ = std::min(best_, shape.seconds.value_or(best_));
       rows_[shape.row].tried.emplace_back(shape.degree, shape.seconds.value_or(kNoStep));
     }
@@ -104,6 +107,20 @@ class TeamSeeds {
            std::ranges::all_of(row.tried, [&](const auto& one) {
              return !is_smaller(one) || one.second > kTeamSlack * best_;
            });
+  }
+
+  /// Returns the rough step of a pipeline with one of these devices a stage; kNoStep if there is
+  /// none that fits.
+  Result<double> piped(const std::vector<DeviceId>& devices) {
+    if (devices.size() < 2 || devices.size() > kMostStagesOfTeams) return kNoStep;
+    Layout layout;
+    for (const DeviceId id : devices) layout.stages.emplace_back().devices = {id};
+    const auto stages = static_cast<int>(devices.size());
+    const std::vector<std::int64_t> counts = micro_batch_counts(problem_, stages);
+    AGPCS_TRY(const std::optional<Strategy> strategy,
+              layouts_.of(layout, counts[counts.size() / 2]));
+    if (!strategy || layouts_.evaluator().lacking(*strategy) > 0) return kNoStep;
+    return layouts_.model().step(*strategy, timers_.of(*strategy)).seconds;
   }
 
   /// Returns the rough step of one stage of these devices without teams; kNoStep if it does not
@@ -239,9 +256,28 @@ class TeamSeeds {
     return counts;
   }
 
+  /// As `try_layout`, but parts of unlike members are searched only if that may be worth it.
+  Result<std::optional<double>> try_shape(const Shape& shape, std::int64_t micro_batches) {
+    const bool quick = has_unlike_members(shape.layout);
+    AGPCS_TRY(const std::optional<double> seconds, try_layout(shape, micro_batches, quick));
+    if (!quick || (seconds && *seconds > kTeamSlack * best_)) return seconds;
+    if (seconds) candidates_.pop_back();
+    return try_layout(shape, micro_batches);
+  }
+
+  bool has_unlike_members(const Layout& layout) const {
+    const auto kind = [&](DeviceId id) { return problem_.cluster.devices[at(id)].kind; };
+    return std::ranges::any_of(layout.stages, [&](const Layout::Stage& stage) {
+      return std::ranges::any_of(stage.teams, [&](const std::vector<DeviceId>& team) {
+        return std::ranges::any_of(team, [&](DeviceId id) { return kind(id) != kind(team[0]); });
+      });
+    });
+  }
+
   /// Adds the candidate with that number of micro-batches; returns its rough step if it fits.
-  Result<std::optional<double>> try_layout(const Shape& shape, std::int64_t micro_batches) {
-    Result<std::optional<Strategy>> made = layouts_.of(shape.layout, micro_batches);
+  Result<std::optional<double>> try_layout(const Shape& shape, std::int64_t micro_batches,
+                                           bool quick = false) {
+    Result<std::optional<Strategy>> made = layouts_.of(shape.layout, micro_batches, quick);
     if (!made.ok() && made.status().code() == StatusCode::kInfeasible) {
       return std::optional<double>();  // shares a parameter
     }

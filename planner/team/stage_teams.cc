@@ -271,7 +271,8 @@ const StageTeams::Chosen& StageTeams::choose_parts(const TeamOrder& order,
   const PartsCost cost(*this, order, samples, unlike);
   const TeamParts even(unlike[0].size(), 1);
   if (cost.members_are_alike()) return choose(order, content, samples, even, unlike);
-  const auto [known, added] = parts_.try_emplace(key_of(order, content, samples, {}, unlike));
+  const auto [known, added] =
+      parts_.try_emplace({key_of(order, content, samples, {}, unlike), order.quick});
   if (!added) return choose(order, content, samples, known->second, unlike);
   const Chosen* best = nullptr;
   double least = 0;
@@ -292,15 +293,17 @@ const StageTeams::Chosen& StageTeams::choose_parts(const TeamOrder& order,
     if (parts != best->body.parts) consider(parts);
   };
   climb_with_same_splits();
-  const TeamParts start = best->body.parts;
-  cost.climb(
-      start,
-      [&](const TeamParts& parts) {
-        if (parts == start || consider(parts)) return least;
-        return kNeverSeconds;
-      },
-      kMostChoicesOfAClimb);
-  climb_with_same_splits();
+  if (!order.quick) {
+    const TeamParts start = best->body.parts;
+    cost.climb(
+        start,
+        [&](const TeamParts& parts) {
+          if (parts == start || consider(parts)) return least;
+          return kNeverSeconds;
+        },
+        kMostChoicesOfAClimb);
+    climb_with_same_splits();
+  }
   known->second = best->body.parts;
   return *best;
 }

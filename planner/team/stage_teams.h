@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -30,6 +31,8 @@ struct TeamOrder {
   /// Parameters are in parts wherever that costs less than computing the stage alone does. So they
   /// are, too, where what goes with all of them does not fit on a member.
   bool spare_memory = false;
+  /// Parts of unlike members are climbed with the splits of the first choice alone.
+  bool quick = false;
 };
 
 /// A stage with teams, but for the number of its body.
@@ -54,11 +57,12 @@ class StageTeams {
   /// one number are of like speed in all teams, which have one body. Parts are proportional to the
   /// speeds at which kinds compute the stage, or even, whichever takes less; from there they are
   /// climbed (`climb_parts`): with the splits as they are, then with a body chosen at each of a few
-  /// tries, then with the splits of the best. A member without room for the parameters of its part
-  /// has a smaller one. Shares are proportional to the teams' speeds; then the slowest team gives
-  /// single samples away as long as the slowest gets faster. Returns nothing if a team would have
-  /// no sample, or if no team had one to spare for smaller micro-batches. Cost: that of a choice,
-  /// of unlike members up to 16, if there is none yet (docs/design/teams.md#the-choice).
+  /// tries (not if it is to be quick), then with the splits of the best. A member without room for
+  /// the parameters of its part has a smaller one. Shares are proportional to the teams' speeds;
+  /// then the slowest team gives single samples away as long as the slowest gets faster. Returns
+  /// nothing if a team would have no sample, or if no team had one to spare for smaller
+  /// micro-batches. Cost: that of a choice, of unlike members up to 16, if there is none yet
+  /// (docs/design/teams.md#the-choice).
   std::optional<FormedStage> make(TeamOrder order);
   /// Returns the seconds of a micro-batch on the slowest team of a stage, but for the gradients of
   /// parameters. Cost: O(operators), by the number of unlike teams.
@@ -110,7 +114,7 @@ class StageTeams {
   StageContents contents_;
   MemberCosts costs_;
   std::map<Key, Chosen> chosen_;
-  std::map<Key, TeamParts> parts_;     // chosen, where the key has none
+  std::map<std::pair<Key, bool>, TeamParts> parts_;  // chosen, where the key has none; or quickly
   std::map<TimeKey, double> seconds_;  // of a micro-batch, but for gradients of parameters
 };
 

@@ -166,10 +166,15 @@ class CutFinder {
     const double scale =
         static_cast<double>(samples_) / static_cast<double>(problem_.blocks.samples) / lanes;
     std::vector<double> seconds;
-    for (const double bytes : problem_.blocks.cut_bytes) {
-      seconds.push_back(
-          lone_seconds(problem_.cluster, transfer(problem_.cluster, from.back(), to.front(),
-                                                  static_cast<std::int64_t>(bytes * scale))));
+    std::map<std::int64_t, double> known;  // by bytes: many cuts have as many
+    for (const double all : problem_.blocks.cut_bytes) {
+      const auto bytes = static_cast<std::int64_t>(all * scale);
+      const auto [one, added] = known.try_emplace(bytes, 0);
+      if (added) {
+        one->second = lone_seconds(problem_.cluster,
+                                   transfer(problem_.cluster, from.back(), to.front(), bytes));
+      }
+      seconds.push_back(one->second);
     }
     cuts_.push_back(std::move(seconds));
   }
@@ -198,8 +203,11 @@ namespace {
 class LayoutMaker {
  public:
   using Tools = LayoutStrategies::Tools;
-  LayoutMaker(const Layout& layout, Tools& tools)
-      : groups_(static_cast<int>(layout.stages.size())), layout_(layout), tools_(tools) {
+  LayoutMaker(const Layout& layout, Tools& tools, bool quick = false)
+      : groups_(static_cast<int>(layout.stages.size())),
+        layout_(layout),
+        tools_(tools),
+        quick_(quick) {
     for (int i = 1; i < layout.each; ++i) {
       layout_.stages.insert(layout_.stages.end(), layout.stages.begin(), layout.stages.end());
     }
@@ -347,8 +355,9 @@ class LayoutMaker {
       const Layout::Stage& stage = layout_.stages[s];
       if (stage.teams.empty()) continue;
       AGPCS_RETURN_IF_ERROR(check_alone(tools_.problem.graph, strategy, static_cast<int>(s)));
-      const std::optional<FormedStage> made = tools_.teams.make(
-          {ops[s], stage.teams, strategy.micro_batches, stage.parts, stage.weights, spare_memory});
+      const std::optional<FormedStage> made =
+          tools_.teams.make({ops[s], stage.teams, strategy.micro_batches, stage.parts,
+                             stage.weights, spare_memory, quick_});
       if (!made) return false;
       StageSpec spec = made->spec;
       spec.in_flight = strategy.stages[s].in_flight;
@@ -425,6 +434,7 @@ class LayoutMaker {
   int groups_;     // number of device groups, over which stages may go round
   Layout layout_;  // with all stages
   Tools& tools_;
+  bool quick_;  // as in TeamOrder
 };
 
 class LayoutSeeder : public Seeder {
@@ -453,8 +463,8 @@ Result<std::vector<Strategy>> LayoutStrategies::of(const Layout& layout) {
 }
 
 Result<std::optional<Strategy>> LayoutStrategies::of(const Layout& layout,
-                                                     std::int64_t micro_batches) {
-  return LayoutMaker(layout, *tools_).one(micro_batches);
+                                                     std::int64_t micro_batches, bool quick) {
+  return LayoutMaker(layout, *tools_, quick).one(micro_batches);
 }
 
 std::unique_ptr<Seeder> make_layout_seeder(Layout layout) {

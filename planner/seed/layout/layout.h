@@ -69,8 +69,9 @@ class LayoutStrategies {
   Result<std::vector<Strategy>> of(const Layout& layout);
   /// Returns the one with that number of micro-batches, helped if it would lack memory; nothing if
   /// there is none, or if a stage's teams would divide nothing. Errors: kInfeasible: a stage with
-  /// teams shares a parameter with another one.
-  Result<std::optional<Strategy>> of(const Layout& layout, std::int64_t micro_batches);
+  /// teams shares a parameter with another one. `quick`: as in TeamOrder.
+  Result<std::optional<Strategy>> of(const Layout& layout, std::int64_t micro_batches,
+                                     bool quick = false);
 
   /// What it asks, for others that ask about the same strategies.
   Evaluator& evaluator();

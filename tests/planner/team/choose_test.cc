@@ -35,6 +35,8 @@ TeamProblem problem_of(const Graph& graph, Parts parts, TeamSpeeds speeds, std::
 TeamChoice choice_of(const TeamProblem& problem) {
   Result<TeamChoice> choice = choose_team_body(problem);
   AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+  const Status sound = verify_team_body(problem.graph, choice->body);
+  AGPCS_CHECK(sound.ok(), "{}", sound.message());
   return *std::move(choice);
 }
 

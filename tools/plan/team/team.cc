@@ -119,6 +119,7 @@ Result<TeamAnswer> ask_team(const Graph& graph, const TeamOptions& options) {
   std::iota(problem.ops.begin(), problem.ops.end(), 0);
   problem.costs = roofline_costs(graph, std::move(speeds), options.samples, *precision);
   AGPCS_TRY(answer.choice, choose_team_body(problem));
+  AGPCS_RETURN_IF_ERROR(verify_team_body(problem.graph, answer.choice.body));
   answer.seconds = team_seconds(problem, answer.choice.body);
   for (const OpId op : problem.ops) {
     answer.alone_seconds += problem.costs.compute({op, kNone, 0}, answer.fastest, 1);
