@@ -8,6 +8,7 @@ how good it is, and nothing is fitted to them.
 import dataclasses
 import fnmatch
 import pathlib
+import re
 
 import clusters
 
@@ -47,7 +48,14 @@ WIRES = [
     clusters.uneven("slow-4", a=(40, 50), b=(40, 50), c=(40, 50), d=(40, 50)),
     clusters.uneven("thin-4", a=(40, 200), b=(40, 200), c=(40, 200), d=(40, 200)),
 ]
-CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS + WIRES}
+# Where members of teams compute, with links that carry what they exchange.
+TEAMS = [
+    clusters.uneven("team-2", a=(60, 1000), b=(60, 1000)),
+    clusters.uneven("team-uneven-2", a=(80, 1000), b=(40, 1000)),
+    clusters.uneven("team-3", a=(75, 1000), b=(50, 1000), c=(30, 1000)),
+    clusters.uneven("team-4", a=(50, 1000), b=(50, 1000), c=(30, 1000), d=(30, 1000)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS + WIRES + TEAMS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Case:
 
     @property
     def judges(self):
-        return self.cluster in JUDGE
+        return self.cluster in JUDGE or self.cluster in TEAMS
 
     @property
     def batch(self):
@@ -87,10 +95,13 @@ class Case:
 
 
 def layout(cluster, groups, equal=False):
-    """Stages by the letters of their ranks: "ad|bc" are ranks 0 and 3, then ranks 1 and 2, shares by speed or equal."""
+    """Stages by the letters of their ranks: "ad|bc" are ranks 0 and 3, then ranks 1 and 2, shares by speed or equal. "a+dc+b" is a
+    stage of two teams, ranks 0 and 3 and ranks 2 and 1."""
     names = clusters.devices(cluster)
     weight = ":1" if equal else ""
-    return "|".join(",".join(names[ord(letter) - ord("a")] + weight for letter in group) for group in groups.split("|"))
+    replicas = (re.findall(r"[a-z](?:\+[a-z])*", group) for group in groups.split("|"))
+    return "|".join(",".join("+".join(names[ord(letter) - ord("a")] for letter in replica.split("+")) + weight for replica in stage)
+                    for stage in replicas)
 
 
 def _cases(cluster_name, *rows):
@@ -154,6 +165,20 @@ def wire_cases():
             for name in ("fp32", "fp16", "bf16"):
                 yield Case(cluster, model, name, layout(cluster, "abcd", equal=True), 1,
                            wire_type=None if name == "fp32" else name)
+
+
+def team_cases():
+    """Plans with teams of two and three members, which divide operators by their speeds, alone, in pipelines, and with shares."""
+    yield from _cases("team-2",
+                      ("cnn", "team of 2", "a+b", 1), ("bert_2", "team of 2", "a+b", 1), ("squeezenet", "team of 2", "a+b", 1))
+    yield from _cases("team-uneven-2",
+                      ("cnn", "team of 2", "a+b", 1), ("bert_2", "team of 2", "a+b", 1), ("squeezenet", "team of 2", "a+b", 1))
+    yield from _cases("team-3",
+                      ("cnn", "team of 3", "a+b+c", 1), ("bert_2", "team of 3", "a+b+c", 1),
+                      ("bert_2", "team, then c", "a+b|c", 2), ("cnn", "team, then c", "a+b|c", 4))
+    yield from _cases("team-4",
+                      ("cnn", "2 teams, shares", "a+bc+d", 1), ("bert_2", "2 teams, shares", "a+bc+d", 1),
+                      ("cnn", "2 teams, stages", "a+b|c+d", 4), ("bert_2", "2 teams, stages", "a+b|c+d", 2))
 
 
 def discover_cases():

@@ -107,6 +107,8 @@ class Cases(unittest.TestCase):
         self.assertEqual(cases.layout(four, "ad|bc"), "a/0,d/0|b/0,c/0")
         self.assertEqual(cases.layout(four, "ab", equal=True), "a/0:1,b/0:1")
         self.assertEqual(cases.layout(cases.CLUSTERS["local-2"], "a|b"), "local/0|local/1")
+        self.assertEqual(cases.layout(four, "a+dc+b"), "a/0+d/0,c/0+b/0")
+        self.assertEqual(cases.layout(four, "a+b+c|d"), "a/0+b/0+c/0|d/0")
 
     def test_at_least_24_cases_judge_and_none_of_them_is_on_a_tuning_cluster(self):
         judging = [case for case in cases.CASES if case.judges]
@@ -179,6 +181,14 @@ class Compare(unittest.TestCase):
     def test_gains_are_over_equal_shares(self):
         found = compare.gains([result("equal", 3.0, 2.8), result("planned", 1.5, 1.4), result("2 x 2", 1.0, 1.0)])
         self.assertEqual(found, [{"case": "judge/cnn/planned", "base": "judge/cnn/equal", "predicted": 2.0, "measured": 2.0}])
+
+    def test_teams_have_two_and_three_members_even_and_not_with_shares_and_in_pipelines(self):
+        found = list(cases.team_cases())
+        self.assertGreaterEqual(len(found), 8)
+        self.assertTrue(all("+" in case.layout and case.judges for case in found))
+        self.assertEqual(len({case.name for case in found}), len(found))
+        layouts = {case.layout for case in found}
+        self.assertLessEqual({"a/0+b/0", "a/0+b/0+c/0", "a/0+b/0,c/0+d/0", "a/0+b/0|c/0+d/0"}, layouts)
 
     def test_flows_are_compared_with_the_ring(self):
         found = list(cases.flow_cases())

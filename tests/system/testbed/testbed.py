@@ -6,6 +6,7 @@
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
     testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
     testbed.py wires [CASE...]    gradients that travel in fp16 and bf16 against fp32, on slow links: the same
+    testbed.py teams [CASE...]    plans whose devices divide operators in teams, as predicted and as measured
     testbed.py discover [CASE...] plans by agpcs-cluster discover and a quick profile against plans by profiles: the same
     testbed.py drift [CHANGE...]  machines that change in mid-training: noticed, planned anew, and what that gains
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
@@ -74,6 +75,8 @@ def parse(words):
     add_measuring(flows, seconds=4.0, rounds=3)
     wires = commands.add_parser("wires", help="gradients in fp16 and bf16 against fp32, on slow links: predicted and measured gain")
     add_measuring(wires, seconds=4.0, rounds=3)
+    teams = commands.add_parser("teams", help="plans with teams: predicted and measured steps")
+    add_measuring(teams, seconds=4.0, rounds=3)
     discover = commands.add_parser("discover", help="plans by discover and --quick against plans by profiles of the models")
     add_measuring(discover, seconds=4.0, rounds=3)
     drifts = commands.add_parser("drift", help="machines that change in mid-training, and back")
@@ -149,6 +152,11 @@ def run(options, work):
                   [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)])
 
 
+def teams(options, work):
+    runner = measured(options, work, cases.chosen(options.cases, list(cases.team_cases())))
+    return report(compare.markdown(runner.results), runner.failures)
+
+
 PAIRS = {"gains": cases.gain_cases, "flows": cases.flow_cases, "wires": cases.wire_cases,
          "discover": cases.discover_cases}
 
@@ -198,7 +206,7 @@ def keep_up(cluster):
 def list_cases():
     for case in cases.CASES:
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
-    for command, pairs in PAIRS.items():
+    for command, pairs in {**PAIRS, "teams": cases.team_cases}.items():
         for case in pairs():
             print(f"{command:<8}  {case.name}")
     return 0
@@ -215,7 +223,7 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
-        does = {"run": run, "drift": drifts}.get(options.command, gains)
+        does = {"run": run, "teams": teams, "drift": drifts}.get(options.command, gains)
         with tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as work:
             return does(options, pathlib.Path(work))
 
