@@ -136,7 +136,7 @@ class Job:
         self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
-        for what, wanted in (("compile", asked["compile"]), ("plan again (replan)", asked["replan"]),
+        for what, wanted in (("compile", asked["compile"]),
                              ("fill with values (a module on the device 'meta')", self._filling.needed)):
             if wanted:
                 refuse_for_teams(data, what)
@@ -188,10 +188,11 @@ class Job:
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
         role.agree(self._model, self._device)
         self._filling.keep_given(role)
-        if team is not None:
-            team.cut(self._model, [name for stage in own for name in (*stage.parameters, *stage.buffers)])
         self._unused = self._filling.owners_of_unused(role)
         self._state = ModuleState(self._model, self._device)
+        if team is not None:
+            team.take(self._model)
+            team.cut(self._model, [name for stage in own for name in (*stage.parameters, *stage.buffers)])
         self._state.own_by({**self._unused, **role.owners}, role)
         self._state.release(role.released())
         graph.program.state_dict.clear()  # it has the whole module's
@@ -310,19 +311,25 @@ class Job:
 
     def _checked_plan(self, plan):
         _check_ranks(plan)
-        refuse_for_teams(self._data, "leave for another plan")
         data = self._exported.place(plan, known=self._cluster)
-        refuse_for_teams(data, "switch to")
+        if self._filling.needed:
+            refuse_for_teams(data, "fill with values (a module on the device 'meta')")
+        if self._compile:
+            refuse_for_teams(data, "compile")
         check_move(self.plan, self._data, plan, data)
-        return plan, data, *parted(data, self._model, self._exported.graph)
+        team = self._exported.team(data, Shares(data).numbers_of(dist.get_rank())[0], dist.get_rank())
+        return plan, data, *parted(data, self._model, self._exported.graph), team
 
-    def _switch(self, plan, data, parts, cuts):
-        before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device, self._filling.needed), None
+    def _switch(self, plan, data, parts, cuts, team):
+        before, take_back = self._role, None
+        after = Role(plan, data, parts, cuts, self._device, self._filling.needed, team)
 
         def prepared():
             nonlocal take_back
             values, take_back = install(self._state, self._model, before, after, found)
-            after.parts, _ = parted(data, self._model, self._exported.graph, after.numbers)
+            after.parts, _ = parted(data, self._model, self._exported.graph, after.numbers, team)
+            if team is not None:
+                team.take(self._model)
             own = [after.parts[number] for number in after.numbers]
             optimizer = self._made_optimizer(after, own, data, values)
             check_schedule(self.optimizer, optimizer)
@@ -331,7 +338,7 @@ class Job:
             return own, optimizer
 
         try:
-            found, told = moved(self._model, before, after, self._checkpoints, self._device)
+            found, told = moved(self._model, self._state, before, after, self._checkpoints)
             own, optimizer = together("switch", prepared)
         except Exception:
             if take_back is not None:

@@ -7,9 +7,9 @@ import json
 import tempfile
 import unittest
 
-from cases import build, on_ranks
+from cases import build, divided, gathered, on_ranks
 from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of, plan_of
-from switching import Training, adamw, by_one_process as adamw_by_one_process
+from switching import EACH, Switches, Training, adamw, by_one_process as adamw_by_one_process
 from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama, Mixture, OneHotMixture
 from test_job_parameters import GroupNet
 from test_job_training import Compares as Near, by_job, by_one_process
@@ -22,6 +22,7 @@ import agpcs
 import agpcs.torch
 from agpcs._job.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of
 from agpcs._job.member_ops import _rows_of_part
+from agpcs._torch_watch import Change
 
 # Between whose devices messages cost next to nothing, so that members divide whatever they can.
 NEAR = CLUSTER.replace("40 GFLOPS", "1 GFLOPS").replace("20 us", "1 ns").replace("5 us", "0 us").replace(
@@ -141,6 +142,48 @@ class Trains(Compares):
         plan = plan_of(BatchNet, UNEVEN, 2, cluster=NEAR)
         self.assertIn("part:", plan.text)
         self.compare(BatchNet, plan, ((0, 5), (5, 10)))  # running statistics, too
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Moves(Switches):
+    """From and to plans with teams. Losses are those of one process."""
+
+    def plans(self, kind, *layouts, micro_batches=2):
+        return [plan_of(kind, layout, micro_batches, cluster=NEAR) for layout in layouts]
+
+    def test_from_a_pipeline_to_teams_and_on_to_others_and_back(self):
+        plans = self.plans(Gpt4, "a/0|a/1", UNEVEN, EVEN, "a/0|a/1")
+        self.assertTrue(all("part:" in plan.text for plan in plans[1:3]))
+        self.check(Gpt4, plans, adamw, 0.5)
+
+    def test_between_teams_and_ranks_that_divide_state_and_parameters(self):
+        shares = plan_of(Gpt4, "a/0,a/1", 2, cluster=NEAR, all_reduce="ring")
+        teams, = self.plans(Gpt4, UNEVEN)
+        of_parameters = gathered(shares, 3, 1, model=exported(Gpt4), cluster=NEAR)
+        self.assertIn("state=parameters", of_parameters.text)
+        self.check(Gpt4, [teams, divided(shares, 3, 1), teams, of_parameters, teams], adamw)
+
+    def test_a_new_plan_for_a_rank_that_has_become_slower(self):
+        plan, = self.plans(Gpt4, EVEN)
+        steps = 2 * EACH
+        (wanted, final), = on_ranks(adamw_by_one_process, Gpt4, adamw, steps, ranks=1)
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(NEAR)
+            file.flush()
+            for losses, before, after, state in on_ranks(replanned, plan, file.name):
+                self.assertNotIsInstance(losses, str, before)
+                self.assertIn("part:", after, "the new plan has no teams")
+                self.assertNotEqual(before, after)
+                self.assert_same(losses, wanted, state, final)
+
+    def test_between_teams_with_shares_and_teams_in_a_pipeline(self):
+        self.check(Gpt4, self.plans(Gpt4, "a/0+a/1:3,b/0+b/1:1,parts=5+3", "a/0+a/1,parts=5+3|b/0+b/1", "a/0|a/1|b/0|b/1",
+                                    "a/0+a/1:1,b/0+b/1:1"), adamw)
+
+    def test_running_statistics(self):
+        plans = self.plans(BatchNet, "a/0|a/1", UNEVEN, EVEN, "a/0|a/1", micro_batches=1)
+        self.assertIn("part:", plans[1].text)
+        self.check(BatchNet, plans, adamw)
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
@@ -273,8 +316,8 @@ class Refuses(unittest.TestCase):
         plan = plan_of(Gpt4, UNEVEN, 2, cluster=NEAR)
         self.refused("stage s0 of the plan has teams, which agpcs.torch.Job does not compile", begun, Gpt4, plan, {"compile": True})
         self.refused("torch.optim.lbfgs.LBFGS may need all of one at once", begun, Gpt4, plan, {"optimizer_fn": lbfgs})
-        self.refused("has teams, which agpcs.torch.Job does not leave for another plan", switched, plan, plan_of(Gpt4, "a/0|b/0", 2))
-        self.refused("has teams, which agpcs.torch.Job does not switch to", switched, plan_of(Gpt4, "a/0|b/0", 2), plan)
+        self.refused("stage s0 of the plan has teams, which agpcs.torch.Job does not compile", switched,
+                     plan_of(Gpt4, "a/0|a/1", 2), plan, {"compile": True})
         with self.assertRaisesRegex(agpcs.PlanMismatch, "are teams; DistributedDataParallel trains replicas of one device each"):
             agpcs.torch.plan_hook(plan)
         with self.assertRaisesRegex(agpcs.PlanMismatch, "are teams, whose members have no shares of their own"):
@@ -287,6 +330,25 @@ class Refuses(unittest.TestCase):
         self.refused("members of a team would draw unlike ones", begun, Dropping, plan_of(Dropping, UNEVEN, 2, cluster=NEAR), {})
 
 
+def replanned(rank, plan, cluster):
+    """Losses of a job that plans again as rank 1 takes three times as long, its plans before and after, and the final state."""
+    training = Training(Gpt4, plan, adamw, replan=cluster)
+    job = training.job
+    training.train()
+    before = job.plan.text
+    if rank == 0:
+        job._replanning.drifted([Change("", "compute", 1, 3.0, 1)])
+        assert not job._replanning.has_plan()
+        job._replanning._search.join()
+        assert job._replanning._search.error is None, job._replanning._search.error
+        job._replanning._ratio = 1e-3  # what steps take is this test's to say
+        assert job._replanning.has_plan(), "no plan is better"
+    dist.barrier()
+    job._replanning.announce()
+    training.train()
+    return training.losses, before, job.plan.text, training.state()
+
+
 def lbfgs(parameters):
     return torch.optim.LBFGS([parameter for _, parameter in parameters])
 
@@ -296,8 +358,8 @@ def begun(rank, kind, plan, options):
     return None, None
 
 
-def switched(rank, plan, other):
-    job_of(Gpt4, plan).switch(other)
+def switched(rank, plan, other, options):
+    job_of(Gpt4, plan, **options).switch(other)
     return None, None
 
 

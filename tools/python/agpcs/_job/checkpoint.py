@@ -189,7 +189,8 @@ class Checkpoints:
     def _own(self, name, key, value):
         team = self._role.team
         if team is not None and name in team.held:
-            return Part(team.held[name], team.member).of(value).clone() if of_elements(key, value) else value
+            whole = of_elements(key, value) and value.shape != self._role.owned[name].shape  # else it is the member's part already
+            return Part(team.held[name], team.member).of(value).clone() if whole else value
         return cut(value, key, self._role.slices.get(name, ()), self._role.rank)
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.exchange import Part
 from agpcs._job.gathered import absent
 from agpcs._job.owned import Slice, of_elements, slice_of, tensor_of
 from agpcs._job.together import gathered, together
@@ -29,6 +30,7 @@ class Item(typing.NamedTuple):
     key: str | None  #: of the optimizer's state; None: the parameter or buffer itself
     shape: tuple[int, ...]
     dtype: torch.dtype
+    of_elements: bool = True  #: it has a value for each element of the parameter
 
 
 class _Small(typing.NamedTuple):
@@ -50,19 +52,20 @@ def check_move(running, data, plan, other):
                                "  hint: a plan of the same cluster file, with all of the job's devices")
 
 
-def _tensors_of(model, role, checkpoints):
+def _tensors_of(model, state, role, checkpoints):
     """What this rank has, by (name, key), and what it owns of the optimizer's states and settings, to tell the others."""
     found = {(name, None): tensor_of(model, name).detach() for name, ranks in role.holders.items()
              if role.rank in ranks and name not in role.divided}
     found.update(((name, None), role.owned[name].detach()) for name in role.divided & set(role.owned))
     told = {}
-    for name, (state, settings) in checkpoints.by_parameter().items():
+    for name, (states, settings) in checkpoints.by_parameter().items():
         small = {}
-        for key, value in state.items():
-            divided = name in role.slices and of_elements(key, value)
+        for key, value in states.items():
+            of_each = of_elements(key, value)
+            divided = of_each and (name in role.slices or name in role.laid)
             if divided or isinstance(value, torch.Tensor) and value.numel() > 1:
                 found[name, key] = value
-                small[key] = Item(name, key, tuple(tensor_of(model, name).shape if divided else value.shape), value.dtype)
+                small[key] = Item(name, key, tuple(state.shape(name) if divided else value.shape), value.dtype, of_each)
             else:
                 small[key] = _Small(value.cpu() if isinstance(value, torch.Tensor) else value)
         if role.tells(name):
@@ -70,17 +73,29 @@ def _tensors_of(model, role, checkpoints):
     return found, told
 
 
-def _messages(model, before, after, told):
-    """(item, the Slice that a rank needs of it, the Slices that make it up) of all that moves, in the same order on every
-    rank."""
+def _items(model, state, after, told):
+    """(item, whether it is of a parameter) of all that ranks have by the role `after`, in the same order on every rank."""
     for name in sorted(after.holders):
         own = tensor_of(model, name)
-        parameter = isinstance(own, torch.nn.Parameter)
-        # The replicas of a stage have the same parameters. Of buffers that change, the owner's counts.
-        senders = before.holders[name] if parameter else [before.owners[name]]
-        states = told[name][1].values() if name in told else ()
-        for item in (Item(name, None, tuple(own.shape), own.dtype), *(one for one in states if isinstance(one, Item))):
-            elements = math.prod(item.shape)
+        yield Item(name, None, tuple(state.shape(name)), own.dtype), isinstance(own, torch.nn.Parameter)
+        for one in told[name][1].values() if name in told else ():
+            if isinstance(one, Item):
+                yield one, True
+
+
+def _in_parts(item, *roles):
+    """Whether members of teams have an item in parts."""
+    return item.of_elements and any(item.name in role.in_teams for role in roles)
+
+
+def _messages(items, before, after):
+    """(item, the Slice that a rank needs of it, the Slices that make it up) of all that moves between ranks that have it whole or
+    in slices."""
+    for item, of_parameter in items:
+        if not _in_parts(item, before, after):
+            # The replicas of a stage have the same parameters. Of buffers that change, the owner's counts.
+            senders = before.holders[item.name] if of_parameter else [before.owners[item.name]]
+            elements, name = math.prod(item.shape), item.name
             needs = _slices(after, item) or [Slice(rank, 0, elements) for rank in after.holders[name]]
             if _slices(before, item):
                 for need in needs:
@@ -100,13 +115,63 @@ def _overlaps(need, slices):
     return [one for one in every if one.begin < one.end]
 
 
-def moved(model, before, after, checkpoints, device):
+def _part_messages(items, before, after):
+    """(item, rank, what it needs of the item, the (rank, what it has) that make that up) of all that moves from or to members of
+    teams. What a rank has, or needs, is a Part, a Slice, or None: all of it."""
+    for item, of_parameter in items:
+        for rank in after.holders[item.name] if _in_parts(item, before, after) else ():
+            slices = _slices(after, item)
+            needs = after.part(item.name, rank) if slices is None else slice_of(slices, rank)
+            if slices is not None and needs is None:
+                continue
+            givers = _givers(item, of_parameter, rank, before)
+            if (rank, needs) not in givers:  # else it has that already
+                yield item, rank, needs, givers
+
+
+def _givers(item, of_parameter, rank, before):
+    """The (rank, what it has of an item) from which a rank takes what it needs."""
+    slices, name = _slices(before, item), item.name
+    if slices:
+        return [(one.rank, one) for one in slices]
+    if name in before.in_teams:
+        teams, lying = before.in_teams[name]
+        team = next((team for team in teams if rank in team and of_parameter), teams[0])
+        return [(member, Part(lying, number)) for number, member in enumerate(team)]
+    senders = before.holders[name] if of_parameter else [before.owners[name]]
+    return [(rank if rank in senders else senders[rank % len(senders)], None)]
+
+
+def common(shape, given, taken):
+    """What `given` and `taken` (Part, Slice or None: all) of a tensor have both: the places of these elements in the one, flat, and
+    in the other. It takes 16 bytes for each element of the tensor."""
+    count = math.prod(shape)
+    numbers = torch.arange(count).view(shape)
+    gives, takes = ((numbers if of is None else of.of(numbers)).reshape(-1) for of in (given, taken))
+    places = torch.full((count,), -1)
+    places[takes] = torch.arange(len(takes))
+    into = places[gives]
+    places = (into >= 0).nonzero().view(-1)
+    return places, into[places]
+
+
+def _room(item, needs, device):
+    dims = item.shape
+    if needs is not None:
+        dims = needs.lying.dims(needs.member, item.shape) if isinstance(needs, Part) else (needs.end - needs.begin,)
+    return torch.empty(dims, dtype=item.dtype, device=device)
+
+
+def moved(model, state, before, after, checkpoints):
     """Sends what ranks need by the role `after`. Returns (tensors by (name, key), the optimizers' (kind, small states and
     items, settings) by name). Of what ranks divide, a tensor has what the rank will own, or the whole parameter's.
     Changes nothing."""
-    found, told = _tensors_of(model, before, checkpoints)
+    device, rank = state.device, before.rank
+    found, told = _tensors_of(model, state, before, checkpoints)
     told = {name: what for of_rank in gathered(told) for name, what in of_rank.items()}
-    messages, rank = list(_messages(model, before, after, told)), before.rank
+    items = list(_items(model, state, after, told))
+    messages, of_parts = list(_messages(items, before, after)), list(_part_messages(items, before, after))
+    rooms = together("switch", lambda: {item: _room(item, needs, device) for item, taker, needs, _ in of_parts if taker == rank})
     room = together("switch", lambda: {
         item: torch.empty(need.end - need.begin, dtype=item.dtype, device=device)
         for item, need, _ in messages if need.rank == rank})
@@ -126,8 +191,29 @@ def moved(model, before, after, checkpoints, device):
                 operations.append(dist.P2POp(dist.isend, kept[-1], need.rank))
             elif need.rank == rank:
                 operations.append(dist.P2POp(dist.irecv, into, part.rank))
+    received = []  # (the room, the places of the elements in it, the elements)
+    for item, taker, needs, givers in of_parts:
+        for giver, has in givers:
+            if rank not in (giver, taker):
+                continue
+            gives, takes = (places.to(device) for places in common(item.shape, has, needs))
+            if len(gives) == 0:
+                continue
+            if giver == rank:
+                values = found[item.name, item.key].to(device).reshape(-1)[gives]
+                if taker == rank:
+                    received.append((rooms[item], takes, values))
+                else:
+                    kept.append(values)
+                    operations.append(dist.P2POp(dist.isend, values, taker))
+            else:
+                received.append((rooms[item], takes, torch.empty(len(takes), dtype=item.dtype, device=device)))
+                operations.append(dist.P2POp(dist.irecv, received[-1][2], giver))
     for work in dist.batch_isend_irecv(operations) if operations else ():
         work.wait()
+    for tensor, places, values in received:
+        tensor.view(-1)[places] = values
+    found.update(((item.name, item.key), tensor) for item, tensor in rooms.items())
     for item, tensor in room.items():
         whole = tensor.numel() == math.prod(item.shape)
         found[item.name, item.key] = tensor.view(item.shape) if whole else tensor
@@ -143,14 +229,23 @@ def install(state, model, before, after, found):
     new = [name for name in own if _is_new(model, before, name)]
     take_back = state.replace({name: absent(tensor_of(model, name), state.device) if name in slices else found[name, None]
                                for name in new})
-    changed = {name: tensor_of(model, name).data for name in set(own) - set(new) if (name in slices) != (name in before.divided)}
-    for name in changed:
-        tensor_of(model, name).data = absent(tensor_of(model, name)) if name in slices else found[name, None]
+    rank = before.rank
+    changed = {name for name in set(own) - set(new)
+               if (name in slices) != (name in before.divided) or before.part(name, rank) != after.part(name, rank)}
+    # Buffers that the rank had a part of, and has no more: every rank has some tensor of each buffer.
+    left = {name for name in before.in_teams if before.part(name, rank) is not None and name not in own
+            and not isinstance(tensor_of(model, name), torch.nn.Parameter)}
+    known = {name: (tensor_of(model, name).data, tensor_of(model, name).grad) for name in changed | left}
+    for name in changed | left:
+        tensor = tensor_of(model, name)
+        tensor.grad = None
+        tensor.data = (state.absent(name, tensor, state.device) if name in left
+                       else absent(state.absent(name, tensor), state.device) if name in slices else found[name, None])
 
     def back():
         take_back()
-        for name, data in changed.items():
-            tensor_of(model, name).data = data
+        for name, (data, gradient) in known.items():
+            tensor_of(model, name).data, tensor_of(model, name).grad = data, gradient
 
     return values, back
 

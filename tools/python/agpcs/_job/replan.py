@@ -63,13 +63,13 @@ class _Search(threading.Thread):
     """Looks for the fastest plan for devices that are slower by `factors`, of those that compute with all of the running
     plan's devices."""
 
-    def __init__(self, running, training, file, cluster, factors, without):
+    def __init__(self, running, training, file, cluster, factors, without, teams):
         super().__init__(name="agpcs-replan")
         self.factors, self.plan, self.error = factors, None, None
         slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
         options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
-                   "wire_type": running.wire_type, "loss": training["loss"]["kind"], "without": without}
-        stages = list(dict.fromkeys(stage.devices for stage in running.stages))  # ranks may have several
+                   "wire_type": running.wire_type, "loss": training["loss"]["kind"], "without": without, "teams": teams}
+        stages = list(dict.fromkeys(_replicas(stage) for stage in running.stages))  # ranks may have several
         self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
         self.start()
 
@@ -83,7 +83,7 @@ class _Search(threading.Thread):
 
 def plan_on(devices, file, cluster, stages=(), **options):
     """Returns the fastest plan found that computes with all of the devices, and with no other one. `stages` are those, by
-    devices, of a plan that is near. `options` are those of agpcs.plan."""
+    replicas ("a/0", or of teams "a/0+a/1"), of a plan that is near. `options` are those of agpcs.plan."""
     found, failed = [], None
     for way in _ways(devices, stages):
         try:
@@ -97,6 +97,12 @@ def plan_on(devices, file, cluster, stages=(), **options):
         raise UsageError(f"the ranks are on {', '.join(devices)}, and plans number them by the cluster file: "
                          f"{', '.join(of_all[0].devices)}\n  hint: number ranks as the cluster file has their devices")
     return min(of_all, key=lambda made: made.estimates.step_seconds)
+
+
+def _replicas(stage):
+    """The replicas of a stage, as layouts say them."""
+    further = stage.further_devices or ((),) * len(stage.devices)
+    return tuple("+".join((first, *others)) for first, others in zip(stage.devices, further))
 
 
 def _ways(devices, near):
@@ -124,6 +130,7 @@ class Replanning:
         if dist.get_rank() == 0:
             plan._command("check", [plan, "--model", file, "--cluster", self._cluster])
         self._steps = 0
+        self._teams = False  # whether a plan that ran has teams
         self.announced = False  #: whether rank 0 has told of another plan
         self.may_divide = True  #: whether the optimizers of all ranks treat each element by itself
         self.runs(plan, data, {})
@@ -131,6 +138,7 @@ class Replanning:
     def runs(self, plan, data, factors):
         """Notes that a plan begins to run, which was made for devices that are slower by `factors`."""
         self._running, self._training = plan, data["training"]
+        self._teams = self._teams or any(stage.further for stage in plan.stages)
         self._learned, self._factors = dict(factors), dict(factors)  # by device: as the plan has it; now
         self._seconds = []  # of the plan's steps
         self._began, self._ratio, self._wanted = self._steps, None, False
@@ -166,7 +174,7 @@ class Replanning:
         elif search is not None or self._wanted:
             self._wanted = False
             self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors),
-                                   self._left_out())
+                                   self._left_out(), self._teams)
         return self._found is not None
 
     def _left_out(self):
@@ -207,7 +215,7 @@ class Replanning:
                 _say(f"the plan stays: {error}")
             return
         if plan is not None:
-            stages = " | ".join(", ".join(f"{device} {samples}" for device, samples in zip(stage.devices, stage.samples))
+            stages = " | ".join(", ".join(f"{device} {samples}" for device, samples in zip(_replicas(stage), stage.samples))
                                 for stage in plan.stages)
             _say(f"from step {self._steps + 1} on stages are {stages}: a step takes {duration(self._then)}, with those before "
                  f"{duration(self._now)}")

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
+from agpcs._job.exchange import Part
 from agpcs._job.gathered import GatheredBucket
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
@@ -40,9 +41,10 @@ class Role:
                 self._readers.setdefault(name, []).append(self.shares.all_ranks(number))
         # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
         unlike = {name for part in parts for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values()))}
-        #: by name of what the members of teams hold in parts: (ranks of the first team, Lying)
-        self.laid = {name: (members_of(stage)[0], lying) for stage in data["stages"] if "body" in stage
-                     for name, lying in body_of(data, stage).held().items()}
+        #: by name of what the members of teams hold in parts: (ranks of each team, Lying)
+        self.in_teams = {name: (members_of(stage), lying) for stage in data["stages"] if "body" in stage
+                         for name, lying in body_of(data, stage).held().items()}
+        self.laid = {name: (teams[0], lying) for name, (teams, lying) in self.in_teams.items()}  #: the same of the first team
         self.holders = {name: list(dict.fromkeys(sum(stages, []))) for name, stages in self._readers.items() if name in unlike}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
@@ -106,6 +108,11 @@ class Role:
         """Notes as `owned` what this rank's optimizer has of `trained`. `values` are those of its slices, by name, of parameters
         which ranks divide."""
         self.owned = owned_of(trained, self.slices, self.rank, values)
+
+    def part(self, name, rank):
+        """The Part that a rank has of a tensor as a member of a team, or None."""
+        teams, lying = self.in_teams.get(name, ((), None))
+        return next((Part(lying, team.index(rank)) for team in teams if rank in team), None)
 
     def values(self, name):
         """The Slices of a parameter's values by the ranks that have them, or None if holders have them whole."""

@@ -22,6 +22,8 @@ class ModuleState:
     def __init__(self, module, device):
         self._module, self.device = module, device
         first = {}
+        named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+        self._shapes = {name: tensor.shape for name, tensor in named}  # of whole tensors
         self._first = {name: first.setdefault(id(tensor), name) for name, tensor in self._tensors()}
 
     def own_by(self, owners, role):
@@ -36,7 +38,16 @@ class ModuleState:
 
     def release(self, names):
         """Drops the values of parameters that other ranks have: they become tensors on the device "meta", tied as before."""
-        self.replace({name: torch.empty_like(self._module.get_parameter(name), device="meta") for name in names})
+        self.replace({name: self.absent(name, self._module.get_parameter(name)) for name in names})
+
+    def absent(self, name, own, device="meta"):
+        """A tensor without values like `own`, which may be a part of the whole one of that name."""
+        whole = own.shape == self._shapes[name]
+        return torch.empty_like(own, device=device) if whole else torch.empty(self._shapes[name], dtype=own.dtype, device=device)
+
+    def shape(self, name):
+        """The shape of the whole tensor of a name."""
+        return self._shapes[name]
 
     def replace(self, tensors):
         """Puts parameters and buffers with these tensors, by name, in the place of the module's, tied as before. Returns a

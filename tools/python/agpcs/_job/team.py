@@ -91,9 +91,12 @@ class Team:
         self.held = self.body.held()  #: how it lies, by name: what members hold in parts
         self.forms = {}  #: of parameters, by number: the ParameterForm of those in `body.step_end`
 
+    def take(self, model):
+        """Gradients of steps are those of the parameters of `model` from now on."""
+        self._parameter_of = model.get_parameter
+
     def cut(self, model, names):
         """Takes away what other members have of the parameters and buffers `names`. They stay the same objects."""
-        self._parameter_of = model.get_parameter
         with torch.no_grad():
             for name in names:
                 if name in self.held:
