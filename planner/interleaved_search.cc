@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kMostOfAClimb = 24;       // evaluations
 constexpr std::size_t kMostStarts = 4;  // pipelines whose device groups are taken
-constexpr double kWorthAClimb = 1.3;    // of the best step, for pipelines to start from
+constexpr double kWorthAClimb = 1.3;    // of the best step, for pipelines and starts of climbs
+constexpr double kRoughSlack = 1.15;    // of where a climb stands, for rough steps of others
 constexpr int kMostEach = 16;
 
 bool is_pipeline(const Strategy& strategy) {
@@ -109,7 +110,9 @@ class InterleavedClimber {
     const bool first = tried_.empty();
     tried_.insert(next);
     layout_.each = next.each;
-    Result<std::optional<Strategy>> made = layouts_.of(layout_, next.micro_batches);
+    LayoutEffort effort;
+    effort.most_seconds = (first ? kWorthAClimb : kRoughSlack) * most_seconds(score_);
+    Result<std::optional<Strategy>> made = layouts_.of(layout_, next.micro_batches, effort);
     if (!made.ok() || !*made) return false;
     --left_;
     Strategy strategy = **std::move(made);

@@ -277,7 +277,8 @@ class TeamSeeds {
   /// Adds the candidate with that number of micro-batches; returns its rough step if it fits.
   Result<std::optional<double>> try_layout(const Shape& shape, std::int64_t micro_batches,
                                            bool quick = false) {
-    Result<std::optional<Strategy>> made = layouts_.of(shape.layout, micro_batches, quick);
+    Result<std::optional<Strategy>> made =
+        layouts_.of(shape.layout, micro_batches, {.quick = quick});
     if (!made.ok() && made.status().code() == StatusCode::kInfeasible) {
       return std::optional<double>();  // shares a parameter
     }

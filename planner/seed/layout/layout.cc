@@ -9,6 +9,7 @@
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
+#include "planner/problem/stage_timers.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team/stage_teams.h"
@@ -190,10 +191,15 @@ class CutFinder {
 }  // namespace
 
 struct LayoutStrategies::Tools {
-  explicit Tools(const Problem& of) : problem(of), evaluator(of), model(of), teams(of) {}
+  explicit Tools(const Problem& of)
+      : problem(of), evaluator(of), model(of), timers(of), teams(of) {}
+  double rough_seconds(const Strategy& strategy) {
+    return model.step(strategy, timers.of(strategy)).seconds;
+  }
   const Problem& problem;
   Evaluator evaluator;
   RoughModel model;
+  StageTimers timers;
   StageTeams teams;
 };
 
@@ -203,11 +209,11 @@ namespace {
 class LayoutMaker {
  public:
   using Tools = LayoutStrategies::Tools;
-  LayoutMaker(const Layout& layout, Tools& tools, bool quick = false)
+  LayoutMaker(const Layout& layout, Tools& tools, const LayoutEffort& effort = {})
       : groups_(static_cast<int>(layout.stages.size())),
         layout_(layout),
         tools_(tools),
-        quick_(quick) {
+        effort_(effort) {
     for (int i = 1; i < layout.each; ++i) {
       layout_.stages.insert(layout_.stages.end(), layout.stages.begin(), layout.stages.end());
     }
@@ -227,6 +233,10 @@ class LayoutMaker {
       return std::optional<Strategy>();
     }
     AGPCS_TRY(std::optional<Strategy> strategy, with(micro_batches, false));
+    if (strategy && effort_.most_seconds < LayoutEffort().most_seconds &&
+        tools_.rough_seconds(*strategy) > effort_.most_seconds) {
+      return std::optional<Strategy>();  // to fit in memory makes it no shorter
+    }
     if (strategy && tools_.evaluator.lacking(*strategy) > 0) {
       AGPCS_TRY(strategy, helped(*strategy));
     }
@@ -357,7 +367,7 @@ class LayoutMaker {
       AGPCS_RETURN_IF_ERROR(check_alone(tools_.problem.graph, strategy, static_cast<int>(s)));
       const std::optional<FormedStage> made =
           tools_.teams.make({ops[s], stage.teams, strategy.micro_batches, stage.parts,
-                             stage.weights, spare_memory, quick_});
+                             stage.weights, spare_memory, effort_.quick});
       if (!made) return false;
       StageSpec spec = made->spec;
       spec.in_flight = strategy.stages[s].in_flight;
@@ -434,7 +444,7 @@ class LayoutMaker {
   int groups_;     // number of device groups, over which stages may go round
   Layout layout_;  // with all stages
   Tools& tools_;
-  bool quick_;  // as in TeamOrder
+  LayoutEffort effort_;
 };
 
 class LayoutSeeder : public Seeder {
@@ -463,8 +473,9 @@ Result<std::vector<Strategy>> LayoutStrategies::of(const Layout& layout) {
 }
 
 Result<std::optional<Strategy>> LayoutStrategies::of(const Layout& layout,
-                                                     std::int64_t micro_batches, bool quick) {
-  return LayoutMaker(layout, *tools_, quick).one(micro_batches);
+                                                     std::int64_t micro_batches,
+                                                     const LayoutEffort& effort) {
+  return LayoutMaker(layout, *tools_, effort).one(micro_batches);
 }
 
 std::unique_ptr<Seeder> make_layout_seeder(Layout layout) {

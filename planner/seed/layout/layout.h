@@ -10,6 +10,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -56,6 +57,13 @@ Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
 /// Cost: O(stages x blocks^2) for each.
 std::unique_ptr<Seeder> make_layout_seeder(Layout layout);
 
+/// What is done for the strategy of a layout.
+struct LayoutEffort {
+  bool quick = false;  ///< as in TeamOrder
+  /// Where the rough step is longer than that, there is no strategy. Seconds.
+  double most_seconds = std::numeric_limits<double>::infinity();
+};
+
 /// The same for several layouts of a problem. It remembers what they have in common. Not for
 /// concurrent use. Refers to `problem`.
 class LayoutStrategies {
@@ -69,9 +77,9 @@ class LayoutStrategies {
   Result<std::vector<Strategy>> of(const Layout& layout);
   /// Returns the one with that number of micro-batches, helped if it would lack memory; nothing if
   /// there is none, or if a stage's teams would divide nothing. Errors: kInfeasible: a stage with
-  /// teams shares a parameter with another one. `quick`: as in TeamOrder.
+  /// teams shares a parameter with another one.
   Result<std::optional<Strategy>> of(const Layout& layout, std::int64_t micro_batches,
-                                     bool quick = false);
+                                     const LayoutEffort& effort = {});
 
   /// What it asks, for others that ask about the same strategies.
   Evaluator& evaluator();
