@@ -5,6 +5,7 @@
 #include "planner/plan_problem.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
+#include "planner/problem/stage_timers.h"
 #include "tests/planner/problem/layouts.h"
 #include "tests/planner/problem/problems.h"
 
@@ -103,6 +104,36 @@ TEST(Layout, EveryCandidateHasTheStagesAskedForAndVerifies) {
   }
 }
 
+/// A chain with Adam, on devices that have too little memory to keep all of its state.
+std::unique_ptr<const Problem> short_of_memory(const std::string& memory) {
+  Graph graph = chain(12);
+  Training training = training_of(graph, 48);
+  training.optimizer.kind = OptimizerKind::kAdam;
+  auto problem = Problem::make(std::move(graph), fast_and_slow(memory), training, {});
+  AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
+  return std::move(*problem);
+}
+
+TEST(Layout, AStrategyOfALongerRoughStepThanAskedForIsNoneWhateverItsMemory) {
+  for (const std::string memory : {"16e9", "11e6"}) {
+    const auto problem = short_of_memory(memory);
+    const auto layout = parse_layout(device(0) + "|" + device(1), problem->cluster);
+    ASSERT_TRUE(layout.ok()) << layout.status().message();
+    LayoutStrategies strategies(*problem);
+    const auto any = strategies.of(*layout, 4);
+    ASSERT_TRUE(any.ok() && *any) << any.status().message();
+    StageTimers timers(*problem);
+    const double rough = strategies.model().step(**any, timers.of(**any)).seconds;
+    const auto as_long = strategies.of(*layout, 4, {.most_seconds = 1.001 * rough});
+    ASSERT_TRUE(as_long.ok() && *as_long) << as_long.status().message();
+    EXPECT_EQ(**as_long, **any);
+    // What fits in memory takes no less than what does not, so half as long is too short for both.
+    const auto shorter = strategies.of(*layout, 4, {.most_seconds = 0.5 * rough});
+    ASSERT_TRUE(shorter.ok()) << shorter.status().message();
+    EXPECT_FALSE(*shorter) << memory;
+  }
+}
+
 TEST(Layout, StagesOfEqualDevicesGetEqualWork) {
   const auto problem = problem_of(chain(12), fast_and_slow(), 48);
   for (const Strategy& strategy : strategies_of(*problem, device(0) + "|" + device(1))) {
@@ -112,16 +143,6 @@ TEST(Layout, StagesOfEqualDevicesGetEqualWork) {
     const double b = slowest_seconds(*problem, second, strategy.stages[1]);
     EXPECT_NEAR(a / b, 1, 0.35) << a << " " << b;  // twelve layers and a loss cannot do better
   }
-}
-
-/// A chain with Adam, on devices that have too little memory to keep all of its state.
-std::unique_ptr<const Problem> short_of_memory(const std::string& memory) {
-  Graph graph = chain(12);
-  Training training = training_of(graph, 48);
-  training.optimizer.kind = OptimizerKind::kAdam;
-  auto problem = Problem::make(std::move(graph), fast_and_slow(memory), training, {});
-  AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
-  return std::move(*problem);
 }
 
 std::vector<Strategy> fitting(const Problem& problem, std::vector<Strategy> strategies) {
