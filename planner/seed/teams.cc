@@ -17,7 +17,6 @@
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
-#include "planner/problem/stage_timers.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/layout/layout.h"
 #include "planner/seed/seeder.h"
@@ -52,7 +51,6 @@ class TeamSeeds {
       : problem_(problem),
         unwanted_(unwanted),
         layouts_(problem),
-        timers_(problem),
         whole_(problem, all_ops(problem)) {}
 
   Result<std::vector<Strategy>> run() {
@@ -120,7 +118,7 @@ class TeamSeeds {
     AGPCS_TRY(const std::optional<Strategy> strategy,
               layouts_.of(layout, counts[counts.size() / 2]));
     if (!strategy || layouts_.evaluator().lacking(*strategy) > 0) return kNoStep;
-    return layouts_.model().step(*strategy, timers_.of(*strategy)).seconds;
+    return layouts_.rough_seconds(*strategy);
   }
 
   /// Returns the rough step of one stage of these devices without teams; kNoStep if it does not
@@ -284,7 +282,7 @@ class TeamSeeds {
     }
     AGPCS_TRY(std::optional<Strategy> strategy, std::move(made));
     if (!strategy || layouts_.evaluator().lacking(*strategy) > 0) return std::optional<double>();
-    const double seconds = layouts_.model().step(*strategy, timers_.of(*strategy)).seconds;
+    const double seconds = layouts_.rough_seconds(*strategy);
     candidates_.push_back({*std::move(strategy), seconds});
     return std::optional<double>(seconds);
   }
@@ -292,7 +290,6 @@ class TeamSeeds {
   const Problem& problem_;
   std::function<bool()> unwanted_;
   LayoutStrategies layouts_;
-  StageTimers timers_;
   StageTimer whole_;  // of all operators
   std::vector<Row> rows_;
   std::vector<Shape> shapes_;

@@ -468,6 +468,10 @@ LayoutStrategies::~LayoutStrategies() = default;
 Evaluator& LayoutStrategies::evaluator() { return tools_->evaluator; }
 RoughModel& LayoutStrategies::model() { return tools_->model; }
 
+double LayoutStrategies::rough_seconds(const Strategy& strategy) {
+  return tools_->rough_seconds(strategy);
+}
+
 Result<std::vector<Strategy>> LayoutStrategies::of(const Layout& layout) {
   return LayoutMaker(layout, *tools_).all();
 }

@@ -84,6 +84,7 @@ class LayoutStrategies {
   /// What it asks, for others that ask about the same strategies.
   Evaluator& evaluator();
   RoughModel& model();
+  double rough_seconds(const Strategy& strategy);
 
   struct Tools;
 

@@ -5,7 +5,6 @@
 #include "planner/plan_problem.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
-#include "planner/problem/stage_timers.h"
 #include "tests/planner/problem/layouts.h"
 #include "tests/planner/problem/problems.h"
 
@@ -122,8 +121,7 @@ TEST(Layout, AStrategyOfALongerRoughStepThanAskedForIsNoneWhateverItsMemory) {
     LayoutStrategies strategies(*problem);
     const auto any = strategies.of(*layout, 4);
     ASSERT_TRUE(any.ok() && *any) << any.status().message();
-    StageTimers timers(*problem);
-    const double rough = strategies.model().step(**any, timers.of(**any)).seconds;
+    const double rough = strategies.rough_seconds(**any);
     const auto as_long = strategies.of(*layout, 4, {.most_seconds = 1.001 * rough});
     ASSERT_TRUE(as_long.ok() && *as_long) << as_long.status().message();
     EXPECT_EQ(**as_long, **any);
