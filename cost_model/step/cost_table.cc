@@ -360,6 +360,13 @@ OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
   return estimate(of, op, samples);
 }
 
+bool CostTable::is_measured(int kind, OpId op) const {
+  const Kind& of = used_kind(kind);
+  if (!of.profiled) return false;
+  const int index = of.curve_of[static_cast<std::size_t>(op)];
+  return index >= 0 && static_cast<std::size_t>(index) < of.measured_curves;
+}
+
 /// Returns true when the operator's cost is a line in the samples without negative parts.
 bool CostTable::rises(OpId op) const {
   const Work& work = work_[static_cast<std::size_t>(op)];

@@ -91,6 +91,13 @@ class CostTable {
   /// Returns the seconds of `op` for `samples` samples on device kind `kind`. Cost: O(1); on a kind
   /// with a profile, O(log of the numbers of samples that were measured).
   OpSeconds seconds(int kind, OpId op, std::int64_t samples) const;
+  /// Returns whether the kind's profile has measured the operator.
+  bool is_measured(int kind, OpId op) const;
+  /// Returns the seconds of `op` as if the profile had not measured it: by sources 2 and 3. Cost:
+  /// O(1).
+  OpSeconds unmeasured_seconds(int kind, OpId op, std::int64_t samples) const {
+    return estimate(used_kind(kind), op, samples);
+  }
   /// Returns a lower bound of `seconds` for 1 to `most` samples. Where seconds are an overhead plus
   /// a rising line in the samples, the bound meets them at `most`. It is 0 for an operator whose
   /// cost is not a line in the samples.

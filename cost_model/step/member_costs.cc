@@ -173,16 +173,28 @@ MemberCosts::Place MemberCosts::place_of(const MemberOp& part) {
   return places_.at(of);
 }
 
+/// Returns the seconds of a part that may be all of an operator whose table is not the graph's.
+OpSeconds MemberCosts::part_seconds(int kind, const MemberOp& part, std::int64_t samples) {
+  const Place place = place_of(part);
+  OpSeconds seconds = place.costs->seconds(kind, place.op, samples);
+  const bool anchored = part.units > 0 && graph_.op(part.op).fused == kNone &&
+                        costs_.is_measured(kind, part.op) &&
+                        !place.costs->is_measured(kind, place.op);
+  if (!anchored) return seconds;
+  const OpSeconds measured = costs_.seconds(kind, part.op, samples);
+  const OpSeconds fitted = costs_.unmeasured_seconds(kind, part.op, samples);
+  if (fitted.forward > 0) seconds.forward *= measured.forward / fitted.forward;
+  if (fitted.backward > 0) seconds.backward *= measured.backward / fitted.backward;
+  return seconds;
+}
+
 OpSeconds MemberCosts::seconds(int kind, const MemberOp& part, std::int64_t samples) {
   if (is_whole(part)) return costs_.seconds(kind, part.op, samples);
-  const auto of = [&](const MemberOp& asked) {
-    const Place place = place_of(asked);
-    return place.costs->seconds(kind, place.op, samples);
-  };
-  OpSeconds seconds = of(part);
+  OpSeconds seconds = part_seconds(kind, part, samples);
   if (part.op == 0 && part.units > 0 && graph_.op(0).fused == kNone) {
     // The first operator waits for the samples to be loaded, of which each member needs all.
-    seconds.forward += costs_.seconds(kind, 0, samples).forward - of({0, kNone, 0}).forward;
+    const OpSeconds whole = part_seconds(kind, {0, kNone, 0}, samples);
+    seconds.forward += costs_.seconds(kind, 0, samples).forward - whole.forward;
   }
   return seconds;
 }

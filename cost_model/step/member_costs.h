@@ -35,7 +35,10 @@ MemberOp member_op(const Graph& graph, const TeamBody& body, const TeamOp& op, s
 
 /// Seconds of what members compute. A part of an operator is an operator with smaller extents, and
 /// so costs what that operator does: from the sources of `CostTable`, in their order, where a
-/// profile is asked for the signature of the smaller operator. No attention is fused in a team. The
+/// profile is asked for the signature of the smaller operator. Where the profile has measured the
+/// whole operator, but not the part, the part takes the fitted seconds times what was measured of
+/// the whole over what is fitted to it: operators of one class may depart from its fit by far, and
+/// parts of one operator do so alike. No attention is fused in a team. The
 /// gradients of an output that several operators read are added up by the operator, as it has the
 /// output, although some of them may read another form of it.
 ///
@@ -65,6 +68,7 @@ class MemberCosts {
     OpId op = kNone;
   };
   bool is_whole(const MemberOp& part) const;
+  OpSeconds part_seconds(int kind, const MemberOp& part, std::int64_t samples);
   OpId alike(OpId op);  ///< the first operator asked for that has the same signature
   void add(std::span<const MemberOp> parts);  ///< of operators that are the first of their like
   Place place_of(const MemberOp& part);

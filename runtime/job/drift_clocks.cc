@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -107,6 +108,34 @@ double DriftDetector::off_of(Series& series) const {
 double DriftDetector::own_of(const Series& series) {
   return series.clocked ? series.now.own + std::max(series.taken, series.normal_taken)
                         : series.now.wall;
+}
+
+// Returns whether an alarm waits until it has lasted: that the device needs less processor time
+// than is normal. Of a gain that goes away nothing is left, as it is no noise of measurement.
+bool DriftDetector::waits_to_last(Series& series) const {
+  if (!series.clocked) return false;
+  const double limit = threshold(series.quantity);
+  const auto level = [&](std::size_t count) {
+    return median(last_of(series.recent, count, &Point::value));
+  };
+  if (series.up.value > limit) series.gain = {};
+  if (series.gain.exchange > 0) {
+    if (level(series.recent.size()) >= series.reference - dead_zone_) {
+      series.gain = {};
+    } else if (static_cast<double>(exchanges_ - series.gain.exchange) >= lasting_) {
+      series.down = std::exchange(series.gain, {});
+      series.down.value = std::max(series.down.value, 2 * limit);
+      return false;
+    }
+  } else if (series.down.value > limit) {
+    const auto since = static_cast<std::size_t>(exchanges_ - series.down.exchange + 1);
+    const std::size_t count = std::min(since, series.recent.size());
+    const bool gains = level(count) < series.normal - dead_zone_;
+    if (!gains || cause_of(series, count) != DriftCause::kWork) return false;
+    series.gain = series.down;
+  }
+  if (series.gain.exchange > 0) series.down = {};
+  return series.gain.exchange > 0;
 }
 
 bool DriftDetector::has_processor(int rank) const {

@@ -141,7 +141,9 @@ DriftDetector::DriftDetector(const Plan& plan, const DriftOptions& options)
   }
   const double step = ranks_ > 0 ? step_seconds(plan) : 0;
   const double between = step * static_cast<double>(every_);
-  if (between > 0) threshold_ *= std::max(1.0, options.exchange_seconds / between);
+  if (between <= 0) return;
+  threshold_ *= std::max(1.0, options.exchange_seconds / between);
+  lasting_ = options.gain_seconds / between;
 }
 
 void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
@@ -398,6 +400,7 @@ bool DriftDetector::is_held(Series& series) const {
 
 // Returns whether there is a change to report.
 bool DriftDetector::settle(Series& series) {
+  if (waits_to_last(series)) return false;
   const bool alarms = std::max(series.up.value, series.down.value) > threshold(series.quantity);
   if (!alarms || is_held(series) || !establish(series)) return false;
   const bool before = series.established;
@@ -463,7 +466,7 @@ void DriftDetector::learn_communication_anew() {
 
 void DriftDetector::accept() {
   for (Series& series : series_) {
-    series.up = series.down = {};
+    series.up = series.down = series.gain = {};
     series.held = 0;
     if (!series.established) continue;
     series.learning = true;

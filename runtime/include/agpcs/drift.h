@@ -106,6 +106,10 @@ struct DriftOptions {
   /// If the steps between two exchanges are expected to take less than this together, the threshold
   /// grows in proportion: a change that ends within a moment is not a change of the hardware.
   double exchange_seconds = 0.2;
+  /// A device that needs less processor time for its work than is normal is reported once that has
+  /// lasted for steps that are expected to take so long: a processor is faster for seconds at a
+  /// time, while its host has less to do.
+  double gain_seconds = 30;
 };
 
 /// One thing that changed.
@@ -186,6 +190,7 @@ class DriftDetector {
     double reference = 0;  ///< value that counts as no change
     Point now;             ///< of this exchange
     Sum up, down;
+    Sum gain;  ///< the alarm of a gain that may be brief; exchange 0: there is none
     std::vector<Point> recent;   ///< of the last few exchanges, newest last
     std::vector<Point> learned;  ///< since `reference` was set, as long as `learning`
     bool learning = true;
@@ -239,6 +244,7 @@ class DriftDetector {
   bool establish(Series& series);
   bool is_explained(const Series& series) const;
   bool is_held(Series& series) const;
+  bool waits_to_last(Series& series) const;
   bool settle(Series& series);
   void list_established();
   DriftChange change_of(const Series& series) const;
@@ -246,6 +252,7 @@ class DriftDetector {
   int ranks_ = 0;
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
+  double lasting_ = 0;                       ///< exchanges for which a gain must last
   double common_wall_ = 0, common_own_ = 0;  ///< of computing, in this exchange
   /// By quantity, then rank; only those for which the plan expects something.
   std::vector<Series> series_;

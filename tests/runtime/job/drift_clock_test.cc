@@ -64,6 +64,26 @@ TEST(DriftOfClocks, MoreProcessorTimeIsWork) {
                              HasSubstr(": it needs more processor time\n")));
 }
 
+TEST(DriftOfClocks, LessProcessorTimeThanNormalIsNamedOnceItHasLasted) {
+  const auto gains = [](double lasting, std::int64_t steps) {
+    const BusyMachine machine(1, {0.4, 0.4, 0.4}, 0, {{599, 1, 1, 0.5}, {1099, 1}, {1299, 1, 2}});
+    const Plan plan = machine.plan();
+    DriftOptions options;
+    options.gain_seconds = lasting * BusyMachine::kStep;
+    DriftDetector detector(plan, options);
+    return text(plan, play(plan, detector, machine.source(), {}, steps, 0, machine.own()));
+  };
+  EXPECT_THAT(
+      gains(400, 1050),
+      testing::AllOf(StartsWith("step 10"), HasSubstr(" times faster than expected since step 59"),
+                     HasSubstr(": it needs less processor time\n")));
+  EXPECT_EQ(gains(600, 1300), "");
+  // A quota that is lifted is not waited for.
+  EXPECT_THAT(gains(600, 1400),
+              testing::AllOf(StartsWith("step 13"),
+                             HasSubstr(": no quota and no host holds its processor back")));
+}
+
 TEST(DriftOfClocks, AProcessorThatOtherWorkHasIsNamedLaterAndWithItsWallTime) {
   const std::string text = told({1, {1, 1, 1}, 0, {{599, 0, 1, 1, 1.5}}}, 900);
   EXPECT_THAT(text, testing::AllOf(HasSubstr("host0/0 computes 2."),

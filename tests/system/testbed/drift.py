@@ -3,8 +3,9 @@
 
 For each change (a rank's speed, a link's rate, both) a job trains by the plan for the machines as they are; then they
 change, and when the job has moved to another plan they change back. In the same run plans are made offline for the
-changed machines, from a profile of their own, and replayed on them. What happens, in steps and seconds, comes from the
-job's own events.
+changed machines, from a profile of their own, and replayed on them. The way back is compared with the job's own steps before
+the change: these are by the plan that is made offline for the machines as they are again. What happens, in steps and
+seconds, comes from the job's own events.
 """
 
 import dataclasses
@@ -18,10 +19,13 @@ from commands import Commands, Enough, WARM_UP, step_count
 from suite import PROFILE_LIMIT, REPLAY_LIMIT, memory_bytes, say
 
 BASE = clusters.uneven("drift-3", a=(80, 200), b=(40, 200), c=(40, 200))
-CHANGES = {  # of machine c: from 100% of its speed to 40%, its link to a quarter
+CHANGES = {  # of machine c, to 40% of its speed, or of a, to 60%; of its link to a quarter
     "speed": clusters.uneven("drift-3-speed", a=(80, 200), b=(40, 200), c=(16, 200)),
     "link": clusters.uneven("drift-3-link", a=(80, 200), b=(40, 200), c=(40, 50)),
     "both": clusters.uneven("drift-3-both", a=(80, 200), b=(40, 200), c=(16, 50)),
+    "speed-a": clusters.uneven("drift-3-speed-a", a=(48, 200), b=(40, 200), c=(40, 200)),
+    "link-a": clusters.uneven("drift-3-link-a", a=(80, 50), b=(40, 200), c=(40, 200)),
+    "both-a": clusters.uneven("drift-3-both-a", a=(48, 50), b=(40, 200), c=(40, 200)),
 }
 MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
 LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
@@ -93,10 +97,15 @@ class Watcher:
             turn.switched_at, turn.switch_seconds = event["step"], self.clock() - self.began
 
 
+def median_from(steps, first):
+    """Median seconds of the steps from `first` on, after those that warm up; None where there are none."""
+    after = [seconds for index, seconds in steps.items() if index >= first + WARM_UP]
+    return statistics.median(after) if after else None
+
+
 def settled(turn):
-    """Median seconds of the steps after the move; the first ones warm up."""
-    after = [seconds for index, seconds in turn.steps.items() if index >= (turn.switched_at or 0) + WARM_UP]
-    return statistics.median(after) if turn.switched_at is not None and after else None
+    """Median seconds of the steps after the move."""
+    return None if turn.switched_at is None else median_from(turn.steps, turn.switched_at)
 
 
 def gained(old, new, best):
@@ -171,12 +180,13 @@ class Experiment:
         changed = CHANGES[name]
         base, offline = self.prepare(bed, BASE), self.prepare(bed, changed)
         old = {"there": self.replayed(bed, changed, base), "back": None}
-        best = {"there": self.replayed(bed, changed, offline), "back": self.replayed(bed, BASE, base)}
+        best = {"there": self.replayed(bed, changed, offline), "back": None}
         watcher = Watcher(lambda number: bed.become(BASE if number else changed))
         self.trained(bed, base, watcher, MOST_STEPS, ["--replan", base[0]], REPLAY_LIMIT + 4 * PATIENCE)
         steps = max(watcher.losses) + 1
         differ = losses_differ(watcher.losses, self.undisturbed(bed, base, steps))
         old["back"] = settled(watcher.turns[0]) if watcher.turns else None
+        best["back"] = median_from(watcher.quiet, 0)
         found = []
         for way, turn in zip(("there", "back"), watcher.turns):
             new = settled(turn)
