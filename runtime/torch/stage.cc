@@ -9,6 +9,7 @@
 #include "runtime/torch/executor.h"
 #include "runtime/torch/parameters/parameter_uses.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
