@@ -15,6 +15,7 @@
 #include "planner/seed/seeder.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -76,11 +77,15 @@ Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std:
   return one_stage(problem, counts[first], make);
 }
 
+/// Whether a stage may recompute.
+enum class Recomputes : std::uint8_t { kNo, kYes };
+
 /// Returns a strategy with fewer micro-batches than `plain`, if `fit_memory` makes it fit, with
 /// what devices may divide.
 std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
                                         const Strategy& plain, std::size_t devices,
-                                        const MakeStage& make, StateLevel most_divided) {
+                                        const MakeStage& make, StateLevel most_divided,
+                                        Recomputes recomputes) {
   std::vector<std::int64_t> counts = counts_for(problem, devices);
   const bool fits = evaluator.lacking(plain) <= 0;
   std::erase_if(counts, [&](std::int64_t count) {
@@ -91,6 +96,7 @@ std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evalu
   const auto fits_with = [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
     if (!fit_memory(problem, evaluator, strategy, most_divided)) return false;
+    if (recomputes == Recomputes::kNo && strategy.stages[0].recompute) return false;
     helped = std::move(strategy);
     return true;
   };
@@ -117,17 +123,25 @@ class DataParallelSeeder : public Seeder {
         return balanced_stage(problem, timer, devices, samples);
       };
       Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
-      const auto helped = [&](StateLevel most_divided) {
-        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most_divided);
+      const auto helped = [&](StateLevel most, Recomputes recomputes = Recomputes::kYes) {
+        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most, recomputes);
       };
       // Gradients that are divided let fewer micro-batches fit, which need not be faster.
-      // Parameters are divided where nothing else fits.
+      // Parameters are divided where nothing else fits without recomputation.
       auto whole = helped(StateLevel::kOptimizer);
       std::optional<Strategy> filled;
       if (may_divide(problem, StateLevel::kGradients)) filled = helped(StateLevel::kGradients);
-      const bool fits = whole || filled || evaluator.lacking(plain) <= 0;
+      const auto keeps = [](const std::optional<Strategy>& strategy) {
+        return strategy && !strategy->stages[0].recompute;
+      };
+      const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
       if (!fits && may_divide(problem, StateLevel::kParameters)) {
-        filled = helped(StateLevel::kParameters);
+        for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
+          auto gathered = helped(StateLevel::kParameters, recomputes);
+          if (gathered && gathered->stages[0].state == StateLevel::kParameters) {
+            add(*std::move(gathered));
+          }
+        }
       }
       add(std::move(plain));
       if (filled && filled->stages[0].state >= StateLevel::kGradients) add(*std::move(filled));

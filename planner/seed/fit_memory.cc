@@ -138,17 +138,15 @@ class StageFitter {
     return best;
   }
 
-  /// Divides gradients only where the stage recomputes otherwise, or does not fit: their sums
-  /// travel after each micro-batch. Divides parameters only where it does not fit: they travel
-  /// before each pass, too.
+  /// Divides gradients, and parameters, only where the stage recomputes otherwise, or does not fit:
+  /// sums of gradients travel after each micro-batch, parameters before each pass, too.
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
     for (const StateLevel level : levels_) {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
-      if (level == StateLevel::kGradients && best && !best->recompute) break;
-      if (level == StateLevel::kParameters && best) break;
+      if (level >= StateLevel::kGradients && best && !best->recompute) break;
       spec().state = level;
       for (const Recomputation& recompute : recomputations()) {
         std::optional<StageSpec> fitting =
