@@ -3,6 +3,7 @@
 
 #include "codegen/stage_program.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/program_memory.h"
@@ -84,6 +85,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
     stage.samples = spec.shares;
     if (batch % strategy.micro_batches != 0) stage.odd = stage.ranks[odd_replica(spec)];
     write_segments(graph, strategy, stages.size(), segments, stage);
+    stage.state_in_host = spec.state_in_host;
     stage.operators = runs_of_stage(graph, strategy.stage_of, static_cast<int>(stages.size()));
     stages.push_back(std::move(stage));
   }
@@ -152,7 +154,7 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     if (!model) model.emplace(graph, plan.training);
     std::vector<PlanBucket*> buckets;
     const StateLevel level = divided_by(spec, plan.training);
-    DividedState state(plan.training.optimizer, level);
+    DividedState state(plan.training.optimizer, level, spec.state_in_host);
     std::int64_t sums = 0;  // bytes of gradients that are divided
     for (PlanBucket& bucket : plan.buckets) {
       if (bucket.stage != stage || bucket.is_shared()) continue;
@@ -169,6 +171,7 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       StageMemory memory = model->of(parts, spec.shares[i]);
       memory.gradients += sums;
+      if (spec.state_in_host) move_state_to_host(plan.training, memory);
       const std::int64_t peak = program.peak_bytes(memory);
       owners.push_back(state.owner(cluster.kind_of(spec.devices[i]), peak, spec.devices.size()));
     }

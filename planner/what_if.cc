@@ -5,6 +5,7 @@
 #include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
+#include "ir/strategy/offload.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
@@ -413,8 +414,21 @@ class PlanChanges {
         AGPCS_RETURN_IF_ERROR(attempt("state", {SetMemory{stage, std::nullopt, level}},
                                       divides_text(stage, spec.state, level)));
       }
+      AGPCS_RETURN_IF_ERROR(change_place_of_state(stage));
     }
     return {};
+  }
+
+  Status change_place_of_state(int stage) {
+    const bool in_host = now_.stages[at(stage)].state_in_host;
+    const bool may =
+        may_offload(problem_) && why_not_offload(now_, at(stage), problem_.cluster).empty();
+    if (!in_host && !may) return {};
+    SetMemory move{stage};
+    move.state_in_host = !in_host;
+    return attempt("state", {move},
+                   fmt::format("s{} has the optimizer's state {}", stage,
+                               in_host ? "on its devices" : "in the memory of hosts"));
   }
 
   Status change_schedule() {

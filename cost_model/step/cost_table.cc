@@ -5,6 +5,7 @@
 #include "ir/base/diagnostics.h"
 #include "ir/graph/op_signature.h"
 #include "ir/plan/choices.h"
+#include "ir/strategy/state_parts.h"
 
 #include <fmt/format.h>
 
@@ -109,16 +110,6 @@ double clipping_bytes(Precision precision) {
   return size_of(entry_of(kPrecisions, precision).held) == 2 ? 3 * 2 : 3 * 4;
 }
 
-double update_bytes(std::string_view optimizer, Precision precision) {
-  const bool half = size_of(entry_of(kPrecisions, precision).held) == 2;
-  const double parameter = half ? 4 + 4 + 2 : 4 + 4;
-  const double gradient = half ? 2 : 4;
-  for (const OptimizerVariant& variant : kOptimizerVariants) {
-    if (variant.name == optimizer) return parameter + gradient + variant.state_tensors * (4 + 4);
-  }
-  AGPCS_CHECK(false, "optimizer '{}'", optimizer);
-}
-
 // Sources of the defaults. Matrix products: the largest reach 90% of a V100's peak with cuBLAS;
 // those of a layer are smaller, and their gradients less regular. Convolutions: chosen such that
 // ResNet-50 trains as fast as NVIDIA publishes (DeepLearningExamples, PyTorch ResNet-50 v1.5, one
@@ -174,6 +165,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
   table.precision_ = training.precision;
   table.optimizer_ = optimizer_name(training.optimizer);
   table.clips_ = training.optimizer.clips();
+  table.state_bytes_ = state_bytes(training);
   const auto operators = static_cast<OpId>(graph.ops.size());
   table.work_.reserve(graph.ops.size());
   for (OpId op = 0; op < operators; ++op) table.work_.push_back(table.work_of(op));
@@ -190,6 +182,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
     if (used[k]) {
       AGPCS_TRY(table.kinds_.back(), table.kind_of(kind, cluster, training.batch, signatures));
       AGPCS_RETURN_IF_ERROR(table.check_measured(kind, table.kinds_.back()));
+      table.kinds_.back().host_link = kind.host_link;
     }
   }
   return table;
@@ -277,28 +270,6 @@ OperatorCurve CostTable::curve_of(const MeasuredOperator& measured, const Kind& 
                        grown(only.seconds.backward, here.backward, twice.backward)}});
   }
   return OperatorCurve(points);
-}
-
-void CostTable::add_update(const DeviceKind& from, Kind& kind) const {
-  const double clipping = clips_ ? clipping_bytes(precision_) : 0;
-  const double bytes = update_bytes(optimizer_, precision_) + clipping;
-  const std::vector<UpdateFit>& fits = from.fit.updates;
-  const auto elementwise = static_cast<std::size_t>(OpClass::kElementwise);
-  if (kind.profiled && !fits.empty()) {
-    const auto same = std::find_if(fits.begin(), fits.end(), [&](const UpdateFit& fit) {
-      return fit.optimizer == optimizer_;
-    });
-    const UpdateFit& fit = same != fits.end() ? *same : fits.front();
-    const double scale = bytes / update_bytes(fit.optimizer, precision_);
-    kind.update_per_tensor = scale * fit.per_tensor;
-    kind.update_per_element = scale * fit.per_element;
-  } else if (kind.datasheet) {
-    kind.update_per_tensor = kind.roofline.launch_overhead;
-    kind.update_per_element = bytes / kind.roofline.bandwidth[elementwise];
-  } else {
-    kind.update_per_tensor = kind.classes[elementwise].forward.overhead;
-    kind.update_per_element = bytes * kind.classes[elementwise].forward.per_byte;
-  }
 }
 
 CostTable::Work CostTable::work_of(OpId op) const {
@@ -452,16 +423,6 @@ OpSeconds CostTable::least_seconds(int kind, OpId op, std::int64_t samples,
                  low.fixed.backward + n * low.per_sample.backward)};
   }
   return rises(op) ? estimate(of, op, samples) : OpSeconds();
-}
-
-double CostTable::update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const {
-  const Kind& of = used_kind(kind);
-  return of.update_per_element * static_cast<double>(elements) +
-         of.update_per_tensor * static_cast<double>(tensors);
-}
-
-double CostTable::begin_seconds(int kind, std::int64_t elements) const {
-  return used_kind(kind).begin_per_element * static_cast<double>(elements);
 }
 
 double CostTable::speed(int kind, std::int64_t samples) const {

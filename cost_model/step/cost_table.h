@@ -113,7 +113,10 @@ class CostTable {
   /// as fitted to its measurements, or to those of another optimizer, scaled by the bytes that they
   /// move. Without measurements, memory bandwidth bounds it, over parameters, gradients and
   /// optimizer state, plus one launch for each tensor.
-  double update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const;
+  /// With `in_host`, the optimizer's state comes from the memory of the host and goes back there
+  /// (`offloaded_seconds`); needs: the kind has a link to it.
+  double update_seconds(int kind, std::int64_t elements, std::int64_t tensors,
+                        bool in_host = false) const;
   /// Returns the seconds before a step's first forward pass, when the gradients of `elements`
   /// parameters are zeroed; 0 if they were not measured.
   double begin_seconds(int kind, std::int64_t elements) const;
@@ -142,6 +145,7 @@ class CostTable {
                                 // empty: no operator was
     double update_per_tensor = 0, update_per_element = 0;  // seconds
     double begin_per_element = 0;                          // seconds
+    HostLink host_link;
   };
   /// An operator's cost as fixed + per_sample x samples, which holds for nearly every operator. For
   /// an operator for which it does not, `op_cost` is called each time.
@@ -181,11 +185,12 @@ class CostTable {
 
   const Graph* graph_ = nullptr;
   Precision precision_ = Precision::kFp32;
-  std::string optimizer_;    // `optimizer_name`
-  bool clips_ = false;       // Optimizer::max_norm
-  bool of_parts_ = false;    // `make`
-  std::vector<Kind> kinds_;  // by kind
-  std::vector<Work> work_;   // by OpId
+  std::string optimizer_;         // `optimizer_name`
+  bool clips_ = false;            // Optimizer::max_norm
+  std::int64_t state_bytes_ = 0;  // of an element
+  bool of_parts_ = false;         // `make`
+  std::vector<Kind> kinds_;       // by kind
+  std::vector<Work> work_;        // by OpId
 };
 
 }  // namespace agpcs

@@ -337,7 +337,8 @@ class LoneRankTimes {
       others += others_[at(stage)][replica];
     }
     rank.times.begin = costs_.begin_seconds(kind, elements);
-    rank.times.update = costs_.update_seconds(kind, elements - others, tensors);
+    const bool in_host = plan_.stages[at(stages.front())].state_in_host;
+    rank.times.update = costs_.update_seconds(kind, elements - others, tensors, in_host);
   }
 
  private:

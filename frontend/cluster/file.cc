@@ -105,7 +105,7 @@ class ClusterReader {
     }
     const YamlMap map(entry.value, fmt::format("device kind '{}'", entry.key),
                       {"hardware", "memory", "memory_bandwidth", "peak", "launch_overhead",
-                       "efficiency", "profile"},
+                       "efficiency", "host_link", "profile"},
                       diagnostics_);
     DeviceKind kind;
     kind.name = entry.key;
@@ -123,6 +123,9 @@ class ClusterReader {
               .value_or(kind.launch_overhead);
       if (const YAML::Node* efficiency = map.find("efficiency")) {
         read_efficiency(*efficiency, map.what(), kind);
+      }
+      if (const YAML::Node* link = map.find("host_link")) {
+        kind.host_link = read_host_link(*link, map.what(), diagnostics_).value_or(HostLink());
       }
     }
     cluster.kinds.push_back(std::move(kind));
@@ -277,7 +280,7 @@ class ClusterReader {
     if (node.IsMap() && node["name"] && node["name"].IsScalar()) {
       what = fmt::format("host '{}'", node["name"].Scalar());
     }
-    const YamlMap map(node, what, {"name", "count", "devices", "interconnect", "nic"},
+    const YamlMap map(node, what, {"name", "count", "devices", "interconnect", "nic", "memory"},
                       diagnostics_);
     const std::string name =
         !map.entries().empty() && map.require("name") ? map.name("name").value_or("") : "";
@@ -296,6 +299,9 @@ class ClusterReader {
     host.name = name;
     host.first_device = cluster.device_count();
     if (!name.empty()) check_host_name(name, *map.find("name"));
+    if (const auto bytes = map.quantity("memory", QuantityKind::kBytes, Sign::kPositive)) {
+      host.memory_bytes = std::llround(std::min(*bytes, 0x1p60));
+    }
     cluster.hosts.push_back(host);
     nics_.push_back({-1, -1, map.where()});
     if (map.entries().empty()) return;

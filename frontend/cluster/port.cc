@@ -13,7 +13,9 @@
 namespace agpcs {
 namespace {
 
-constexpr std::int64_t kMostPorts = 64;  // of a host
+constexpr std::int64_t kMostPorts = 64;     // of a host
+constexpr std::int64_t kMostSharing = 256;  // devices of a host
+constexpr double kDefaultHostLatency = 5e-6;
 const std::vector<std::string> kLinkKinds = {"nvlink",   "xgmi", "pcie", "ib",
                                              "ethernet", "tcp",  "shm"};
 
@@ -55,6 +57,41 @@ ClusterProfiles::LinkItem read_port(const YAML::Node& node, const std::string& w
   item.like.bandwidth *= static_cast<double>(map.integer("count", 1, kMostPorts).value_or(1));
   item.failed = !known;
   return item;
+}
+
+std::optional<HostLink> read_host_link(const YAML::Node& node, const std::string& of,
+                                       Diagnostics& diagnostics) {
+  const std::string what = "host_link of " + of;
+  Link link;
+  link.kind = "pcie";
+  link.latency = kDefaultHostLatency;
+  double part = 1;  // of the bandwidth
+  const auto take_efficiency = [&] {
+    const NetworkKind* const network = catalog().find_network(link.kind);
+    if (network != nullptr) link.bandwidth *= network->efficiency;
+  };
+  if (node.IsScalar()) {
+    if (!read_link_kind(node, link, diagnostics)) return std::nullopt;
+    take_efficiency();
+  } else {
+    const std::size_t errors = diagnostics.error_count();
+    const YamlMap map(node, what, {"kind", "bandwidth", "latency", "shared_by"}, diagnostics);
+    if (!node.IsMap()) return std::nullopt;
+    const YAML::Node* const kind = map.find("kind");
+    if (kind != nullptr && !read_link_kind(*kind, link, diagnostics)) return std::nullopt;
+    const ClusterProfiles::LinkItem item = ClusterProfiles::read_figures(map, link);
+    link = item.like;
+    if (!item.own_bandwidth) take_efficiency();
+    part = static_cast<double>(map.integer("shared_by", 1, kMostSharing).value_or(1));
+    if (diagnostics.error_count() > errors) return std::nullopt;
+  }
+  if (link.bandwidth == 0) {
+    diagnostics.error(range_of(node), fmt::format("{} has no 'bandwidth'", what),
+                      "write {kind: pcie, bandwidth: 12GB/s}, or a network of the catalog, such as "
+                      "pcie3x16");
+    return std::nullopt;
+  }
+  return HostLink{link.kind, link.bandwidth / part, link.latency};
 }
 
 }  // namespace agpcs

@@ -8,6 +8,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,11 @@ namespace agpcs {
 ClusterProfiles::LinkItem read_port(const YAML::Node& node, const std::string& what, Link port,
                                     const std::vector<std::string>& more, ClusterProfiles& profiles,
                                     Diagnostics& diagnostics);
+
+/// Reads the link of a device kind to its host's memory: a network's name, or a map. Of a link that
+/// `shared_by` devices use at a time, each has that part of the bandwidth. `of`: "device kind
+/// 'v100'". Errors (reported; the result is nullopt): no bandwidth, an unknown kind of link.
+std::optional<HostLink> read_host_link(const YAML::Node& node, const std::string& of,
+                                       Diagnostics& diagnostics);
 
 }  // namespace agpcs

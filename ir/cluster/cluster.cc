@@ -43,6 +43,9 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
     fmt::format_to(Out(text), " overlap={},{}", overlap.compute_seconds_per_byte,
                    overlap.communication_factor);
   }
+  if (const HostLink& link = kind.host_link; link.given()) {
+    fmt::format_to(Out(text), " host-link={},{},{}", link.kind, link.bandwidth, link.latency);
+  }
   text += '\n';
 }
 
@@ -137,6 +140,10 @@ std::string print_cluster(const Cluster& cluster) {
   for (DeviceId id = 0; id < cluster.device_count(); ++id) {
     fmt::format_to(Out(text), "device {} kind={}\n", cluster.device_name(id),
                    cluster.kind_of(id).name);
+  }
+  for (const Host& host : cluster.hosts) {
+    if (host.memory_bytes == 0) continue;
+    fmt::format_to(Out(text), "host {} memory={}\n", host.name, host.memory_bytes);
   }
   for (const NetworkProtocols& protocols : cluster.protocols) print_protocols(protocols, text);
   for (const Link& link : cluster.links) print_link(cluster, link, text);

@@ -77,6 +77,14 @@ struct Processors {
   std::string memory_type;
 };
 
+/// The link between a device and the memory of its host.
+struct HostLink {
+  std::string kind;
+  double bandwidth = 0;  ///< bytes/s of one device in each direction; 0: there is no such link
+  double latency = 0;    ///< seconds of a copy beyond its bytes
+  bool given() const { return bandwidth > 0; }
+};
+
 /// A kind of device. Its figures are the datasheet's, or measured ones where `profile` is given.
 struct DeviceKind {
   std::string name;
@@ -94,6 +102,7 @@ struct DeviceKind {
   double message_overhead = 0;  ///< seconds that the runtime adds to every message
   double message_compute = 0;   ///< seconds of computing that each message costs either end
   MeasuredOverlap overlap;
+  HostLink host_link;
 };
 
 struct Device {
@@ -107,6 +116,8 @@ struct Host {
   std::string name;
   DeviceId first_device = 0;
   int device_count = 0;
+  /// Memory that its devices may keep state in, in bytes; 0: none.
+  std::int64_t memory_bytes = 0;
 };
 
 /// How NCCL moves the bytes of a collective: in words of 8 bytes with a flag each, in lines of 128

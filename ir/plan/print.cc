@@ -112,6 +112,7 @@ class PlanPrinter {
     if (stage.has_teams()) add(" body=t{}", stage.body);
     add(" recompute={}", stage.recompute ? "yes" : "no");
     if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
+    if (stage.state_in_host) text_ += " state-in=host";
     add(" operators={}\n", operator_count(stage));
     for (const PlanStage::Run& run : stage.operators) {
       add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);

@@ -98,6 +98,14 @@ void read_parts(PlanLineReader& in, PlanBucket& bucket) {
   read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
 }
 
+void read_state_place(PlanLineReader& in, PlanStage& stage) {
+  const std::string_view place = in.value("state-in");
+  stage.state_in_host = place == "host";
+  if (stage.state_in_host) return;
+  in.fail(fmt::format("state-in is '{}'", place),
+          "state-in=host, or no state-in= where devices keep the optimizer's state");
+}
+
 /// Reads "body=t0", and takes the ranks and devices of the stage apart into teams.
 void read_teams(PlanLineReader& in, PlanStage& stage) {
   stage.body = in.reference_value("body", 't');
@@ -131,9 +139,9 @@ void read_teams(PlanLineReader& in, PlanStage& stage) {
 }  // namespace
 
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
-  PlanLineReader in(
-      line, diagnostics,
-      {"ranks", "devices", "samples", "odd", "body", "recompute", "segments", "operators"});
+  PlanLineReader in(line, diagnostics,
+                    {"ranks", "devices", "samples", "odd", "body", "recompute", "segments",
+                     "state-in", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
@@ -145,6 +153,7 @@ PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagno
   if (in.next_is("segments")) {
     read_list(in, "segments", stage.segments, parse_samples, "40x11,52");
   }
+  if (in.next_is("state-in")) read_state_place(in, stage);
   const std::int64_t operators = in.integer_value("operators");
   in.finish();
   std::int64_t found = 0;

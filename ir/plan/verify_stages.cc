@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/units.h"
+#include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/plan/verify.h"
@@ -58,6 +59,22 @@ class StageChecker {
                        name_of(plan_.schedule)),
            "what is computed again serves a backward pass that is not parted");
     }
+    check_state_place(stage);
+  }
+
+  /// Checks that a stage whose state is in the memory of hosts has some.
+  void check_state_place(const PlanStage& stage) {
+    if (!stage.state_in_host) return;
+    if (plan_.interleaves()) {
+      fail(fmt::format("stage {} has state-in=host, but the schedule is {}", stage.name,
+                       name_of(plan_.schedule)),
+           "ranks that have several stages keep the optimizer's state on their devices yet");
+    }
+    const DType held = entry_of(kPrecisions, plan_.training.precision).held;
+    const bool copies = size_of(held) < size_of(DType::kFp32);
+    if (copies || variant_of(plan_.training.optimizer).state_tensors > 0) return;
+    fail(fmt::format("stage {} has state-in=host, but the optimizer remembers nothing", stage.name),
+         "leave out state-in=");
   }
 
   /// Checks that the replicas of a stage are teams of one form, or none of them is one.
@@ -87,6 +104,10 @@ class StageChecker {
     if (stage.odd != -1) {
       fail(fmt::format("stage {} has no operators, but odd={}", stage.name, stage.odd),
            "idle ranks take 0 samples");
+    }
+    if (stage.state_in_host) {
+      fail(fmt::format("stage {} has no operators, but state-in=host", stage.name),
+           "idle ranks have no state");
     }
     for (std::size_t i = 0; i < stage.samples.size(); ++i) {
       if (stage.samples[i] == 0) continue;

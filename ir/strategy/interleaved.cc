@@ -42,6 +42,10 @@ class InterleavedChecker {
     }
     if (spec.in_flight) return fail("stage {} says how many micro-batches are in flight", index);
     if (spec.has_teams()) return fail("stage {} has teams, which do not go together yet", index);
+    if (spec.state_in_host) {
+      return fail("stage {} has its state in the memory of hosts, which do not go together yet",
+                  index);
+    }
     if (spec.state != StateLevel::kWhole) {
       return fail("stage {} divides its state, which does not go together yet", index);
     }

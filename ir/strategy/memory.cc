@@ -3,6 +3,7 @@
 
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_body.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/stage_memory.h"
@@ -222,6 +223,7 @@ void add_replicas(const Plan& plan, int stage, const StageParts& parts,
     if (it == known.end()) {
       StageMemory memory = model.of(parts, samples);
       memory.optimizer -= others[i];
+      if (of.state_in_host) move_state_to_host(plan.training, memory);
       memory.gradients += sums[i];
       memory.parameters -= elsewhere[i];
       it = known.emplace(key, ranks.add(program, memory)).first;
@@ -260,6 +262,7 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   activations += other.activations;
   transfers += other.transfers;
   workspace += other.workspace;
+  host += other.host;
   return *this;
 }
 

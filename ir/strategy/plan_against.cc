@@ -7,6 +7,7 @@
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/posted_within.h"
@@ -245,7 +246,8 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
       const std::int64_t samples = stage.samples[static_cast<std::size_t>(replica_of(stage, rank))];
       const std::int64_t memory = cluster.kind_of(cluster.find_device(device)).memory_bytes;
       if (use.total() <= memory) continue;
-      if (!most && !stage.has_teams()) most = neediest_operator(plan, graph, ops[s]);
+      if (!most && !stage.has_teams() && !stage.state_in_host)
+        most = neediest_operator(plan, graph, ops[s]);
       const std::string help =
           most && most->bytes > memory
               ? fmt::format(
@@ -260,7 +262,8 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
           byte_figure(memory), byte_figure(use.total()), parts_of(use), help);
     }
   }
-  return text.empty() ? Status() : Status(StatusCode::kInfeasible, std::move(text));
+  if (!text.empty()) return {StatusCode::kInfeasible, std::move(text)};
+  return check_host_memory(plan, ranks, cluster);
 }
 
 }  // namespace

@@ -93,6 +93,7 @@ MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
   use.parameters = m.parameters;
   use.gradients = m.gradients;
   use.optimizer = m.optimizer;
+  use.host = m.host;
   use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0)) +
                     m.put_off * (slot.put_off + (weight ? 1 : 0));
   use.transfers = m.received * slot.received + m.sent * slot.sent +

@@ -19,6 +19,7 @@ struct StageMemory {
   std::int64_t parameters = 0;  ///< with states and constants
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;  ///< with copies in fp32 of what is held in half precision
+  std::int64_t host = 0;       ///< the optimizer's state in the host's memory
   std::int64_t inputs = 0;     ///< model inputs of the whole step
 
   std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes

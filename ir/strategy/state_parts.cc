@@ -60,12 +60,14 @@ std::int64_t state_bytes(const Training& training) {
   return state_bytes(training.optimizer, held_type(DType::kFp32, training.precision));
 }
 
-std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level) {
+std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level,
+                                   bool in_host) {
   if (level == StateLevel::kWhole) return 0;
   const std::int64_t copies = level == StateLevel::kParameters  ? 2
                               : level == StateLevel::kGradients ? 1
                                                                 : 0;
-  return state_bytes(optimizer, held) + copies * static_cast<std::int64_t>(size_of(held));
+  return (in_host ? 0 : state_bytes(optimizer, held)) +
+         copies * static_cast<std::int64_t>(size_of(held));
 }
 
 StateLevel divided_by(const StageSpec& spec, const Training& training) {
@@ -79,7 +81,7 @@ bool divides_state(const StageSpec& spec, const Training& training) {
 }
 
 void DividedState::add(std::int64_t elements, DType held, std::size_t parameters) {
-  const std::int64_t each = divided_element_bytes(optimizer_, held, level_);
+  const std::int64_t each = divided_element_bytes(optimizer_, held, level_, in_host_);
   elements_ += elements;
   bytes_ += elements * each;
   widest_ = std::max(widest_, each);
@@ -88,12 +90,13 @@ void DividedState::add(std::int64_t elements, DType held, std::size_t parameters
 
 StateOwner DividedState::owner(const DeviceKind& kind, std::int64_t peak_bytes,
                                std::size_t replicas) const {
-  if (widest_ == 0) return {kind.memory_bandwidth, 0};  // a stage without parameters
+  const double speed = in_host_ ? kind.host_link.bandwidth : kind.memory_bandwidth;
+  if (widest_ == 0) return {speed, elements_};  // nothing to divide takes memory of the device
   const std::int64_t free = kind.memory_bytes - (peak_bytes - bytes_);
   const std::int64_t room = free >= 0 ? free / widest_ : -((widest_ - 1 - free) / widest_);
   // The parts of the stage are rounded, and those of each of its buckets, of which there are no
   // more than parameters: by less than an element for each replica.
-  return {kind.memory_bandwidth, room - static_cast<std::int64_t>((parameters_ + 1) * replicas)};
+  return {speed, room - static_cast<std::int64_t>((parameters_ + 1) * replicas)};
 }
 
 std::vector<std::int64_t> divide_state(std::int64_t elements, std::span<const StateOwner> owners) {

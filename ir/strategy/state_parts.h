@@ -21,9 +21,11 @@ std::int64_t state_bytes(const Optimizer& optimizer, DType held);
 /// Returns that for parameters in fp32 or the precision's half.
 std::int64_t state_bytes(const Training& training);
 
-/// Returns the bytes for each element that replicas divide at `level`: those, and at
-/// StateLevel::kGradients the sum of its gradients, at StateLevel::kParameters that and its value.
-std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level);
+/// Returns the bytes on a device for each element that replicas divide at `level`: those, unless
+/// they are `in_host`, and at StateLevel::kGradients the sum of its gradients, at
+/// StateLevel::kParameters that and its value.
+std::int64_t divided_element_bytes(const Optimizer& optimizer, DType held, StateLevel level,
+                                   bool in_host);
 
 /// Returns what the replicas of a stage divide: what the stage says, if it has several and there is
 /// something to divide.
@@ -32,7 +34,9 @@ bool divides_state(const StageSpec& spec, const Training& training);
 
 /// A replica that may own state.
 struct StateOwner {
-  double speed = 0;       ///< any unit; an update moves memory, so bytes/s
+  /// Any unit; an update moves memory, and state that is in the host's goes over the link there: so
+  /// bytes/s.
+  double speed = 0;
   std::int64_t room = 0;  ///< elements for whose state it has memory; may be negative
 };
 
@@ -40,8 +44,9 @@ struct StateOwner {
 /// StateLevel::kGradients their gradients, at StateLevel::kParameters these and themselves.
 class DividedState {
  public:
-  DividedState(const Optimizer& optimizer, StateLevel level)
-      : optimizer_(optimizer), level_(level) {}
+  /// `in_host`: the state is in the memory of hosts, so that it takes none of devices.
+  DividedState(const Optimizer& optimizer, StateLevel level, bool in_host)
+      : optimizer_(optimizer), level_(level), in_host_(in_host) {}
 
   /// Adds `parameters` parameters that are held in `held`, of `elements` elements.
   void add(std::int64_t elements, DType held, std::size_t parameters);
@@ -55,6 +60,7 @@ class DividedState {
  private:
   Optimizer optimizer_;
   StateLevel level_;
+  bool in_host_;
   std::int64_t elements_ = 0, bytes_ = 0;
   std::int64_t widest_ = 0;  // bytes for an element, where they are most
   std::size_t parameters_ = 0;

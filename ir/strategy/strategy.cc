@@ -3,6 +3,7 @@
 
 #include "ir/plan/lookup.h"
 #include "ir/strategy/interleaved.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/teams.h"
 
@@ -35,6 +36,7 @@ class StrategyVerifier {
     AGPCS_RETURN_IF_ERROR(check_assignment());
     AGPCS_RETURN_IF_ERROR(check_teams(s_, graph_));
     AGPCS_RETURN_IF_ERROR(check_interleaved(s_, graph_));
+    AGPCS_RETURN_IF_ERROR(check_offload(s_, cluster_));
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
       AGPCS_RETURN_IF_ERROR(check_tensor(id));
     }
@@ -451,6 +453,7 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     if (spec.state != StateLevel::kWhole) {
       fmt::format_to(Out(text), " state={}", name_of(spec.state));
     }
+    if (spec.state_in_host) text += " state-in=host";
     if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
     if (spec.has_teams()) fmt::format_to(Out(text), " body={}", spec.body);
     text += ':';

@@ -55,6 +55,8 @@ struct StageSpec {
   /// members of each replica in the body's order, parallel to `devices`. Else kNone, and empty.
   int body = kNone;
   std::vector<std::vector<DeviceId>> further = {};
+  /// The optimizer's state lies in the memory of the devices' hosts (ir/strategy/offload.h).
+  bool state_in_host = false;
   bool has_teams() const { return body != kNone; }
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
@@ -136,6 +138,7 @@ bool may_part_backward(const Strategy& strategy);
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
 ///   of several stages has one, and no stage that divides its state;
 /// - parts of buckets are of stages that divide their state, and each element has one owner;
+/// - state in the memory of hosts is of stages that can have it there (`why_not_offload`);
 /// - teams are as ir/strategy/teams.h says.
 ///
 /// Why this is what 1F1B needs, with d[s] micro-batches in flight in stage s: forward k of s waits

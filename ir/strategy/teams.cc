@@ -68,6 +68,7 @@ class TeamChecker {
     constexpr const char* kNotYet = "stage {} has teams, and {}: the two do not go together yet";
     if (spec.recompute) return fail(kNotYet, stage, "recomputes");
     if (spec.state != StateLevel::kWhole) return fail(kNotYet, stage, "divides its state");
+    if (spec.state_in_host) return fail(kNotYet, stage, "its state is in the memory of hosts");
     if (s_.schedule == Schedule::kZeroBubble) {
       return fail(kNotYet, stage, "its backward passes are parted");
     }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy/offload.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/bound/ways.h"
@@ -103,13 +104,15 @@ class OneStage {
   }
 
   /// Returns the bytes that every device holds, alone or not, so without rounded gradients. With
-  /// divided state, it may hold none of it, nor of gradients and parameters that are divided.
+  /// divided state, it may hold none of it, nor of gradients and parameters that are divided. Where
+  /// the state may be in the memory of hosts, it may hold the window alone.
   std::int64_t resident_bytes(StateLevel level) const {
     StageParts parts;
     parts.ops = all_ops(facts_.problem);
     parts.gradients = trained_.held_bytes;
     StageMemoryModel model(facts_.problem.graph, facts_.problem.training);
-    const StageMemory memory = model.of(parts, 1);
+    StageMemory memory = model.of(parts, 1);
+    if (may_offload(facts_.problem)) move_state_to_host(facts_.problem.training, memory);
     return memory.parameters - (level == StateLevel::kParameters ? trained_.held_bytes : 0) +
            (level >= StateLevel::kGradients ? 0 : memory.gradients) +
            (level == StateLevel::kWhole ? memory.optimizer : 0);

@@ -6,6 +6,7 @@
 #include "ir/plan/choices.h"
 #include "ir/strategy/interleaved.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/stage_memory.h"
 #include "planner/evaluate/group_gradients.h"
 
@@ -24,6 +25,7 @@ namespace {
 /// Returns what fits on no device even if the model is divided as far as possible, or an empty
 /// text.
 std::string too_large_for_all(const Problem& problem) {
+  if (may_offload(problem)) return "";  // the memory of hosts may help each of them
   std::vector<std::vector<OpId>> units;
   for (const Block& block : problem.blocks.blocks) units.push_back(block.ops);
   const NeediestParts most = neediest(problem.graph, problem.training, units);
@@ -134,6 +136,12 @@ Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const Made
   AGPCS_TRY(const MemoryFit fit, memory_fit(problem, strategy, plan));
   if (memory != nullptr) *memory = fit;
   if (fit.lacking() > 0) return infeasible(problem, fit);
+  const bool in_host = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                   [](const PlanStage& stage) { return stage.state_in_host; });
+  if (in_host) {
+    AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
+    AGPCS_RETURN_IF_ERROR(check_host_memory(plan, uses, problem.cluster));
+  }
   AGPCS_TRY(Estimate estimate, simulate(plan, problem.graph, problem.cluster, problem.costs));
   return Evaluated{std::move(strategy), std::move(plan), std::move(estimate)};
 }

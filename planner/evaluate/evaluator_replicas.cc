@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/strategy/interleaved.h"
+#include "ir/strategy/offload.h"
 
 #include <algorithm>
 #include <limits>
@@ -86,7 +87,8 @@ EqualReplicas& StepReplicas::equals_of(int stage, std::size_t replica) {
 }
 
 DividedState StepReplicas::divided_of(int stage) const {
-  DividedState state(problem_.training.optimizer, divided_by(spec(stage), problem_.training));
+  DividedState state(problem_.training.optimizer, divided_by(spec(stage), problem_.training),
+                     spec(stage).state_in_host);
   for (const StageInfo::Parameter& parameter : info(stage).parameters) {
     state.add(parameter.gradient.elements, parameter.gradient.held, 1);
   }
@@ -176,8 +178,9 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
       bucket.state = divided_by(spec(bucket.stage), problem_.training);
     }
     if (bucket.parts.empty()) continue;
-    const std::int64_t each =
-        divided_element_bytes(problem_.training.optimizer, bucket.held, bucket.state);
+    const std::int64_t each = divided_element_bytes(problem_.training.optimizer, bucket.held,
+                                                    bucket.state, spec(bucket.stage).state_in_host);
+    const std::int64_t state = state_bytes(problem_.training.optimizer, bucket.held);
     const std::vector<DeviceId>& owners = bucket.group->devices;
     bucket.for_each_stage([&](int stage, int) {
       std::size_t owner = 0;  // both are ascending
@@ -187,6 +190,7 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
         EqualReplicas& replica = equals_of(stage, i);
         replica.others += others;
         replica.others_bytes += others * each;
+        if (spec(stage).state_in_host) replica.others_state += others * state;
       }
     });
   }
@@ -206,15 +210,22 @@ StageMemory StepReplicas::memory_with(Unsummed& unsummed, int stage, std::int64_
   return known->second;
 }
 
-/// Returns the peak of a replica, without `elsewhere` bytes of what the stage divides.
-std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
-                                std::int64_t elsewhere) {
+/// Returns the memory of a replica, without what of that which the stage divides is `elsewhere`.
+StageMemory StepReplicas::memory_of(int stage, std::int64_t samples, const Recomputation& recompute,
+                                    const Elsewhere& elsewhere) {
   const bool other = recompute != spec(stage).recompute;
   Unsummed& unsummed = other ? other_ = this->unsummed(stage, recompute) : unsummed_[at(stage)];
   StageMemory memory = memory_with(unsummed, stage, samples, recompute);
-  memory.optimizer -= elsewhere;  // with the sums of gradients, and parameters
+  memory.optimizer -= elsewhere.state;
+  if (spec(stage).state_in_host) move_state_to_host(problem_.training, memory);
+  memory.optimizer -= elsewhere.bytes;  // with the sums of gradients, and parameters
   memory.gradients += unsummed.held.summing - unsummed.rounded_bytes;
-  return (*programs_)[at(stage)].peak_bytes(memory);
+  return memory;
+}
+
+std::int64_t StepReplicas::peak(int stage, std::int64_t samples, const Recomputation& recompute,
+                                const Elsewhere& elsewhere) {
+  return (*programs_)[at(stage)].peak_bytes(memory_of(stage, samples, recompute, elsewhere));
 }
 
 std::int64_t StepReplicas::member_peak(int stage, std::size_t member, std::int64_t samples) {
@@ -241,7 +252,8 @@ std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
     return peak_of_rank(equal.stage, equal.samples, spec(equal.stage).recompute);
   }
   if (equal.team != kNone) return member_peak(equal.stage, at(equal.member), equal.samples);
-  return peak(equal.stage, equal.samples, spec(equal.stage).recompute, equal.others_bytes);
+  return peak(equal.stage, equal.samples, spec(equal.stage).recompute,
+              {equal.others_bytes, equal.others_state});
 }
 
 std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
@@ -250,7 +262,7 @@ std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,
   if (strategy_->schedule == Schedule::kInterleaved) {
     return peak_of_rank(stage, samples, recompute);
   }
-  if (team == nullptr) return peak(stage, samples, recompute, divided_of(stage).bytes());
+  if (team == nullptr) return peak(stage, samples, recompute, {divided_of(stage).bytes(), 0});
   std::int64_t most = 0;
   for (std::size_t m = 0; m < team->work.members(); ++m) {
     most = std::max(most, member_peak(stage, m, samples));
@@ -264,6 +276,25 @@ std::int64_t StepReplicas::most_lacking() {
   for (const EqualReplicas& equal : equals_) {
     if (equal.stage >= round) break;  // ranks of earlier stages
     most = std::max(most, peak(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
+  }
+  return std::max(most, most_lacking_of_hosts());
+}
+
+std::int64_t StepReplicas::most_lacking_of_hosts() {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  std::map<int, std::int64_t> needs;  // by host
+  for (int stage = 0; stage < stage_count(); ++stage) {
+    if (!spec(stage).state_in_host) continue;
+    for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+      const EqualReplicas& equal = equals_of(stage, i);
+      const int host = problem_.cluster.devices[at(spec(stage).devices[i])].host;
+      const StageMemory memory = memory_of(stage, equal.samples, spec(stage).recompute,
+                                           {equal.others_bytes, equal.others_state});
+      needs[host] += memory.host;
+    }
+  }
+  for (const auto& [host, bytes] : needs) {
+    most = std::max(most, bytes - problem_.cluster.hosts[at(host)].memory_bytes);
   }
   return most;
 }

@@ -24,9 +24,11 @@ struct EqualReplicas {
   std::int64_t samples = 0;
   bool odd = false;               ///< takes a sample less of smaller micro-batches
   std::int64_t others = 0;        ///< elements of the stage's buckets that other replicas own
-  std::int64_t others_bytes = 0;  ///< of what is divided of them
-  int team = kNone;               ///< the replica that is a team; kNone: replicas are devices
-  int member = 0;                 ///< its number there
+  std::int64_t others_bytes = 0;  ///< of what is divided of them, on devices
+  std::int64_t others_state =
+      0;             ///< of the optimizer's state of them, where it is in hosts' memory
+  int team = kNone;  ///< the replica that is a team; kNone: replicas are devices
+  int member = 0;    ///< its number there
 };
 
 /// Refers to `problem`, `stages` and `teams`.
@@ -65,7 +67,8 @@ class StepReplicas {
   /// Returns the peak of a replica with these samples, without what the stage divides; of a team,
   /// that of the member that needs most.
   std::int64_t undivided_peak(int stage, std::int64_t samples, const Recomputation& recompute);
-  /// Returns the most bytes that a replica needs beyond what its device has.
+  /// Returns the most bytes that a replica needs beyond what its device has, or the replicas of a
+  /// host, beyond what that has for their state.
   std::int64_t most_lacking();
 
  private:
@@ -91,8 +94,14 @@ class StepReplicas {
                           const Recomputation& recompute);
   void find_uses(std::vector<StepBucket>& buckets);
   void divide(int stage);
+  struct Elsewhere {
+    std::int64_t bytes = 0, state = 0;  // as in EqualReplicas
+  };
+  StageMemory memory_of(int stage, std::int64_t samples, const Recomputation& recompute,
+                        const Elsewhere& elsewhere);
   std::int64_t peak(int stage, std::int64_t samples, const Recomputation& recompute,
-                    std::int64_t elsewhere);
+                    const Elsewhere& elsewhere);
+  std::int64_t most_lacking_of_hosts();
   std::int64_t peak(const EqualReplicas& equal);
   std::int64_t peak_of_rank(int stage, std::int64_t samples, const Recomputation& recompute);
   std::int64_t member_peak(int stage, std::size_t member, std::int64_t samples);

@@ -211,6 +211,9 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {
   if (!strategy.bodies.empty()) return std::numeric_limits<std::int64_t>::max();
+  for (const StageSpec& spec : strategy.stages) {  // the memory of hosts is counted elsewhere
+    if (spec.state_in_host) return std::numeric_limits<std::int64_t>::max();
+  }
   sum_up(strategy);
   double lacking = std::numeric_limits<double>::lowest();
   for (std::size_t s = 0; s < stages_.size(); ++s) {

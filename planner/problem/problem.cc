@@ -2,6 +2,7 @@
 #include "planner/problem/problem.h"
 
 #include "ir/graph/modules.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/state_parts.h"
 
@@ -71,6 +72,10 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
 bool may_divide(const Problem& problem, StateLevel level) {
   if (level > problem.options.most_divided) return false;
   return level == StateLevel::kWhole || state_bytes(problem.training) > 0;
+}
+
+bool may_offload(const Problem& problem) {
+  return problem.options.offload && can_offload(problem.cluster, problem.training);
 }
 
 GradientSize gradient_of(const Problem& problem, TensorId parameter) {

@@ -35,6 +35,7 @@ struct ProblemOptions {
   bool part_backward = true;     ///< backward passes may be parted (Schedule::kZeroBubble)
   bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)
   bool choose_teams = false;     ///< replicas of stages may be teams (docs/design/teams.md)
+  bool offload = true;           ///< state may be in the memory of hosts (`StageSpec`)
   bool cut_modules = true;       ///< stages may have parts of modules (`BlockOptions`)
 };
 
@@ -67,6 +68,10 @@ struct Problem {
 /// remembers something. Where it does not, plans divide no gradients either: they take little then,
 /// and bounds are nearer.
 bool may_divide(const Problem& problem, StateLevel level);
+
+/// Returns whether stages may have their state in the memory of hosts: it is not ruled out, and the
+/// optimizer and the cluster have what that needs.
+bool may_offload(const Problem& problem);
 
 /// The gradient of a trained parameter.
 struct GradientSize {

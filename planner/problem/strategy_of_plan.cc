@@ -43,6 +43,7 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
   }
   spec.body = stage.body;
   spec.shares = stage.samples;
+  spec.state_in_host = stage.state_in_host;
   const auto odd = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
   const auto at = static_cast<std::size_t>(odd - stage.ranks.begin());
   if (odd != stage.ranks.end() && at < spec.devices.size()) spec.odd = spec.devices[at];

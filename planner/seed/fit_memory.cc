@@ -3,12 +3,12 @@
 
 #include "ir/base/at.h"
 #include "ir/strategy/interleaved.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
-#include "planner/team/parts.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -138,11 +138,26 @@ class StageFitter {
     return best;
   }
 
+  /// Has the state in the memory of hosts only where the stage recomputes otherwise, divides
+  /// gradients, or does not fit, if it `may`: all of it comes and goes in each step.
+  std::optional<StageSpec> run(bool may_offload) {
+    std::optional<StageSpec> best = run_levels();
+    if (!may_offload || (best && !best->recompute && best->state < StateLevel::kGradients)) {
+      return best;
+    }
+    if (!why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) return best;
+    const double without = seconds_;
+    spec().state_in_host = true;
+    std::optional<StageSpec> in_host = run_levels();
+    return in_host && (!best || seconds_ < without) ? in_host : best;
+  }
+
+ private:
   /// Divides gradients, and parameters, only where the stage recomputes otherwise, or does not fit:
   /// sums of gradients travel after each micro-batch, parameters before each pass, too.
-  std::optional<StageSpec> run() {
+  std::optional<StageSpec> run_levels() {
     std::optional<StageSpec> best;
-    double seconds = 0;
+    double& seconds = seconds_;
     for (const StateLevel level : levels_) {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
@@ -164,7 +179,6 @@ class StageFitter {
     return best;
   }
 
- private:
   StageSpec& spec() { return strategy_.stages[at(stage_)]; }
 
   /// Returns the seconds of the slowest device in a step; with divided state, also those in which
@@ -173,27 +187,45 @@ class StageFitter {
     constexpr double kBackwardPart = 2.0 / 3;
     const double both_passes = slowest_seconds(problem_, timer_, fitting);
     const auto count = static_cast<double>(strategy_.micro_batches);
-    if (fitting.state == StateLevel::kWhole) return both_passes * count;
+    if (fitting.state == StateLevel::kWhole) return both_passes * count + copies_of(fitting);
     const double half = all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
     const double backward = kBackwardPart * both_passes, forward = both_passes - backward;
     if (fitting.state == StateLevel::kParameters) {
       const double longer = std::max(0.0, half - forward) + std::max(0.0, 2 * half - backward);
-      return (both_passes + longer) * count;
+      return (both_passes + longer) * count + copies_of(fitting);
     }
     const bool fills = fitting.state == StateLevel::kGradients;
     const double longer = fills ? std::max(0.0, half - backward) : 0;
-    return (both_passes + longer) * count + half;
+    return (both_passes + longer) * count + half + copies_of(fitting);
   }
 
-  std::int64_t gradient_bytes() const {
-    std::int64_t bytes = 0;
+  /// Returns how many seconds updates take longer because the state is in the memory of hosts.
+  double copies_of(const StageSpec& fitting) const {
+    if (!fitting.state_in_host) return 0;
+    const std::int64_t owners =
+        fitting.state == StateLevel::kWhole ? 1 : static_cast<std::int64_t>(fitting.devices.size());
+    double most = 0;
+    for (const DeviceId device : fitting.devices) {
+      const int kind = problem_.cluster.devices[at(device)].kind;
+      const auto update = [&](bool in_host) {
+        return problem_.costs.update_seconds(kind, trained_elements() / owners, 1, in_host);
+      };
+      most = std::max(most, update(true) - update(false));
+    }
+    return most;
+  }
+
+  std::int64_t gradient_bytes() const { return sum_of(&GradientSize::held_bytes); }
+  std::int64_t trained_elements() const { return sum_of(&GradientSize::elements); }
+  std::int64_t sum_of(std::int64_t GradientSize::*figure) const {
+    std::int64_t sum = 0;
     for (const TensorId id : problem_.graph.parameters()) {
       const Tensor& tensor = problem_.graph.tensor(id);
       if (!tensor.needs_gradient) continue;
       if (!std::binary_search(ops_.begin(), ops_.end(), tensor.consumers.front())) continue;
-      bytes += gradient_of(problem_, id).held_bytes;
+      sum += gradient_of(problem_, id).*figure;
     }
-    return bytes;
+    return sum;
   }
 
   /// Returns what is worth trying: to keep all, to recompute all at once, the number of segments
@@ -283,6 +315,7 @@ class StageFitter {
   SampleMoves move_;
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
+  double seconds_ = 0;  // of what `run_levels` found
   StageTimer timer_;
 };
 
@@ -290,7 +323,7 @@ class StageFitter {
 /// `levels` says; nothing if a stage cannot be helped.
 std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
                                const Strategy& strategy, std::span<const StateLevel> levels,
-                               SampleMoves move) {
+                               SampleMoves move, bool may_offload) {
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy fitted = strategy;
@@ -299,11 +332,16 @@ std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
     if (!lacks(problem, evaluator, strategy, stage)) continue;
     StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels,
                        move);
-    std::optional<StageSpec> spec = fitter.run();
+    std::optional<StageSpec> spec = fitter.run(may_offload);
     if (!spec) return std::nullopt;
     fitted.stages[at(stage)] = *std::move(spec);
   }
   return fitted;
+}
+
+bool has_state_in_hosts(const Strategy& strategy) {
+  return std::any_of(strategy.stages.begin(), strategy.stages.end(),
+                     [](const StageSpec& spec) { return spec.state_in_host; });
 }
 
 bool divides(const Strategy& strategy) {
@@ -322,10 +360,11 @@ Strategy with_whole_passes(Strategy strategy) {
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                 StateLevel most_divided, SampleMoves move) {
   const Strategy whole = with_whole_passes(strategy);
-  bool divided = false;
+  bool divided = false, offloaded = false, offload = may_offload(problem);
   const auto fits_with = [&](std::span<const StateLevel> levels) {
-    std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move);
+    std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move, offload);
     divided = fitted && divides(*fitted);
+    offloaded = offloaded || (fitted && has_state_in_hosts(*fitted));
     // A stage left with a single device has other programs, so the whole strategy is judged again.
     if (!fitted || evaluator.lacking(*fitted) > 0) return false;
     strategy = *std::move(fitted);
@@ -336,12 +375,18 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
                                  StateLevel::kParameters};
   const StateLevel whole_or_most[] = {StateLevel::kWhole, most_divided};
   const bool more = most_divided >= StateLevel::kGradients;
-  if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
-  if (!divided) return false;
-  // What looks fastest with divided state may not fit after all; what fits without it still does,
-  // and so may what divides more.
-  return fits_with(kWhole) ||
-         (more && may_divide(problem, most_divided) && fits_with(whole_or_most));
+  const auto fits = [&] {
+    if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
+    if (!divided) return false;
+    // What looks fastest with divided state may not fit after all; what fits without it still does,
+    // and so may what divides more.
+    return fits_with(kWhole) ||
+           (more && may_divide(problem, most_divided) && fits_with(whole_or_most));
+  };
+  if (fits()) return true;
+  // So may what has no state in the memory of hosts, which all of a host's devices fill.
+  offload = false;
+  return offloaded && fits();
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
@@ -351,6 +396,8 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
   for (int stage = 0; stage < stages; ++stage) {
     if (strategy.stages[at(stage)].has_teams()) continue;
     if (!lacks(problem, evaluator, strategy, stage)) continue;
+    strategy.stages[at(stage)].state_in_host =
+        may_offload(problem) && why_not_offload(strategy, at(stage), problem.cluster).empty();
     StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), {});
     if (std::optional<StageSpec> less = fitter.with_more_memory()) {
       strategy.stages[at(stage)].recompute = less->recompute;
@@ -429,50 +476,6 @@ bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& str
     all = all && fit;
   }
   return all;
-}
-
-namespace {
-
-/// Gives the members of one stage's teams the parts with which the device that lacks most lacks
-/// least.
-void fit_parts_of(const Problem& problem, Evaluator& evaluator, Strategy& strategy, int stage) {
-  const StageSpec& spec = strategy.stages[at(stage)];
-  TeamBody& body = strategy.bodies[at(spec.body)];
-  std::map<std::vector<std::int64_t>, int> known;
-  std::vector<int> classes;  // by number of the member
-  for (std::size_t m = 0; m < body.members(); ++m) {
-    std::vector<std::int64_t> memory;
-    for (std::size_t t = 0; t < spec.devices.size(); ++t) {
-      memory.push_back(problem.cluster.kind_of(members_of(spec, t)[m]).memory_bytes);
-    }
-    classes.push_back(known.try_emplace(memory, static_cast<int>(known.size())).first->second);
-  }
-  if (known.size() == 1) return;
-  const TeamBody whole = body;
-  const OtherParts other(problem.graph, whole);
-  const auto lacking = [&](const TeamParts& parts) {
-    const std::optional<TeamBody> changed = other.with(parts);
-    if (!changed) return std::numeric_limits<double>::infinity();
-    body = *changed;
-    return static_cast<double>(std::max<std::int64_t>(0, evaluator.lacking(strategy)));
-  };
-  const TeamParts parts = climb_parts(whole.parts, classes, lacking);
-  lacking(parts);  // leaves the body with these parts
-  if (parts == whole.parts) body = whole;
-}
-
-}  // namespace
-
-bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-               const std::vector<int>& stages) {
-  std::int64_t lack = evaluator.lacking(strategy);
-  // A stage helps as far as another one lacks more, so its turn comes again.
-  for (std::int64_t before = lack + 1; lack > 0 && lack < before;) {
-    before = lack;
-    for (const int stage : stages) fit_parts_of(problem, evaluator, strategy, stage);
-    lack = evaluator.lacking(strategy);
-  }
-  return lack <= 0;
 }
 
 }  // namespace agpcs

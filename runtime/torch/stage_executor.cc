@@ -507,6 +507,9 @@ Status StageExecutor::update() {
 
 std::string StageExecutor::recording_obstacle() const {
   std::string why = team_ ? "its team exchanges within passes" : code_.recording_obstacle();
+  if (why.empty() && plan_.stages[static_cast<std::size_t>(stage_)].state_in_host) {
+    why = "its optimizer's state is in the host's memory";
+  }
   if (why.empty() && asked_device_ != kNone) {
     why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
   }

@@ -2,6 +2,7 @@
 #include "ir/strategy/memory.h"
 
 #include "codegen/lower.h"
+#include "ir/base/check.h"
 #include "ir/strategy/plan_against.h"
 #include "ir/strategy/state_parts.h"
 #include "tests/codegen/test_models.h"
@@ -185,6 +186,70 @@ TEST(PeakMemory, OfDividedStateEachRankHasWhatItOwns) {
   plan.training.precision = Precision::kFp16;
   plan.buckets[0].type = DType::kFp16;
   EXPECT_EQ((*peak_memory(plan, graph))[1].optimizer, 42 * 12);  // and the copies in fp32
+}
+
+/// A product of 4,096 x 1,024 weights, on two devices of hosts with 64 MB each.
+class StateInHosts : public ::testing::Test {
+ protected:
+  StateInHosts()
+      : graph_(graph_of("input x [n,4096]\nparameter w [4096,1024]\ny = MatMul(x, w) [n,1024]\n"
+                        "l = ReduceSum(y) []\noutputs y\nloss l\n")),
+        cluster_(cluster_of("kind k memory=16e9 bandwidth=900e9 fp32=15e12\nhost a k 2\n")),
+        training_(training_of(graph_, 16)) {
+    cluster_.kinds[0].host_link = {"pcie", 12e9, 5e-6};
+    cluster_.hosts[0].memory_bytes = 64'000'000;
+    training_.optimizer.kind = OptimizerKind::kAdam;
+  }
+
+  Plan plan(const std::string& level) const {
+    Strategy strategy =
+        strategy_of("micro-batches 1\nstage a/0=8 a/1=8" + level + " : *\n", graph_, cluster_);
+    strategy.stages[0].state_in_host = true;
+    const Result<Plan> plan = lower(graph_, cluster_, training_, strategy, MadeBy());
+    AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
+    return *plan;
+  }
+
+  Graph graph_;
+  Cluster cluster_;
+  Training training_;
+};
+
+TEST_F(StateInHosts, LeavesTheWindowOnDevices) {
+  constexpr std::int64_t kElements = 4096 * 1024, kWindow = 3 * 1024 * 1024 * 8;
+  const std::vector<MemoryUse> whole = *peak_memory(plan(""), graph_);
+  for (const MemoryUse& use : whole) {
+    EXPECT_EQ(use.host, kElements * 8);
+    EXPECT_EQ(use.optimizer, kWindow);
+    EXPECT_EQ(use.gradients, kElements * 4);
+  }
+  // What a rank owns of it is less than the window.
+  const Plan divided = plan(" state=optimizer");
+  EXPECT_THAT(divided.buckets[0].parts, ::testing::ElementsAre(kElements / 2, kElements / 2));
+  const std::vector<MemoryUse> parts = *peak_memory(divided, graph_);
+  for (const MemoryUse& use : parts) {
+    EXPECT_EQ(use.host, kElements / 2 * 8);
+    EXPECT_EQ(use.optimizer, kElements / 2 * 8);
+  }
+  EXPECT_EQ(verify_plan_against(divided, graph_, cluster_).message(), "");
+}
+
+TEST_F(StateInHosts, NeedsTheMemoryOfTheHost) {
+  EXPECT_EQ(
+      verify_plan_against(plan(""), graph_, cluster_).message(),
+      "host a lacks 3.11MB: it has 64.0MB for the optimizer's state of ranks 0,1, which needs "
+      "67.1MB\n"
+      "  hint: 'memory' of the host in cluster.yaml says how much there is");
+}
+
+TEST_F(StateInHosts, NeedsALink) {
+  Plan made = plan(" state=optimizer");
+  cluster_.kinds[0].host_link = {};
+  made.cluster_digest = digest_of(print_cluster(cluster_));
+  EXPECT_EQ(verify_plan_against(made, graph_, cluster_).message(),
+            "plan: error: rank 0 keeps the optimizer's state in the memory of its host, but device "
+            "'a/0' has no host_link\n"
+            "  hint: give its kind 'k' a host_link in cluster.yaml, or leave out state-in=host");
 }
 
 /// Rajbhandari et al. (SC 2020), section 5: with Adam in mixed precision, of a model with P

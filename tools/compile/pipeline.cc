@@ -225,6 +225,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options.choose_in_flight = with("schedules");
   input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");
+  input.problem_options.offload = with("offload");
   input.problem_options.choose_teams = with("teams");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));

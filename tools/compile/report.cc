@@ -204,8 +204,14 @@ RowFigure divided_figure(const Plan& plan, int stage) {
           level == StateLevel::kWhole ? "-" : std::string(name_of(level)), ""};
 }
 
+/// Returns "device" or "host": where the optimizer's state of a stage lies.
+RowFigure place_figure(const PlanStage& stage) {
+  return {stage.state_in_host ? 1.0 : 0.0, stage.state_in_host ? "host" : "device", ""};
+}
+
 /// Returns the row of a stage, with how it saves memory if some stage does so in that way.
-TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool divide) {
+TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool divide,
+                   bool offload) {
   const PlanStage& stage = best.plan.stages[s];
   const StageEstimate& times = best.estimate.stages[s];
   const int index = static_cast<int>(s);
@@ -219,6 +225,7 @@ TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool di
       {fmt::format("{}", s * kMostRows / best.plan.stages.size())}};  // joins neighbours
   if (recompute) row.figures.push_back(recomputed_figure(stage));
   if (divide) row.figures.push_back(divided_figure(best.plan, index));
+  if (offload) row.figures.push_back(place_figure(stage));
   row.figures.push_back(seconds_figure(times.forward_seconds));
   row.figures.push_back(seconds_figure(times.backward_seconds));
   return row;
@@ -231,9 +238,11 @@ std::string stage_table(const Compiled& compiled) {
                                      [](const PlanStage& stage) { return stage.recompute; });
   const bool divide = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                   [](const PlanBucket& bucket) { return bucket.is_sharded(); });
+  const bool offload = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                   [](const PlanStage& stage) { return stage.state_in_host; });
   std::vector<TableRow> rows;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    rows.push_back(stage_row(best, s, recompute, divide));
+    rows.push_back(stage_row(best, s, recompute, divide, offload));
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
@@ -241,6 +250,7 @@ std::string stage_table(const Compiled& compiled) {
       {"stage", 5, true}, {"devices"}, {"operators"}, {"parameters"}, {"buckets"}};
   if (recompute) columns.push_back({"recomputed"});
   if (divide) columns.push_back({"divided"});
+  if (offload) columns.push_back({"state in"});
   columns.insert(columns.end(), {{"forward"}, {"backward"}});
   std::string text = table_text(columns, cells);
   return "\n" + text.insert(text.find('\n'), "  of a micro-batch") + teams_lines(plan);
@@ -409,6 +419,7 @@ Json stages_json(const Evaluated& best) {
                       {"state", name_of(divided_state(best.plan, static_cast<int>(s)))},
                       {"forward_seconds", best.estimate.stages[s].forward_seconds},
                       {"backward_seconds", best.estimate.stages[s].backward_seconds}});
+    if (stage.state_in_host) stages.back()["state_in"] = "host";
   }
   return stages;
 }

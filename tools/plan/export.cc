@@ -171,12 +171,25 @@ void warn_of_recomputation(const Plan& plan, std::string_view hint, Console cons
   }
 }
 
+void warn_of_state_in_hosts(const Plan& plan, Console console) {
+  for (const PlanStage& stage : plan.stages) {
+    if (!stage.state_in_host) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: stage {} has the optimizer's state in the memory of hosts, which the "
+        "export does not say\n"
+        "  hint: offload the optimizer of its ranks, or make the plan with --without offload\n",
+        stage.name);
+    return;
+  }
+}
+
 constexpr std::string_view kCheckpointing =
     "wrap the layers of these stages' segments in torch.utils.checkpoint, each segment's together";
 
 Status export_torch_schedule(const ExportOptions& o, const Plan& plan, Console console) {
   AGPCS_TRY(const std::string csv, torch_schedule_csv(plan));
   warn_of_recomputation(plan, kCheckpointing, console);
+  warn_of_state_in_hosts(plan, console);
   return write_file(o.output, csv, console);
 }
 
@@ -208,6 +221,7 @@ Status export_torchtitan(const ExportOptions& o, const Plan& plan, Console conso
   AGPCS_TRY(const TrainingModel model, model_to_export(o, plan, console));
   AGPCS_TRY(const std::string toml, torchtitan_toml(plan, model.graph, schedule));
   warn_of_recomputation(plan, "[activation_checkpoint] in torchtitan's settings", console);
+  warn_of_state_in_hosts(plan, console);
   AGPCS_RETURN_IF_ERROR(write_file(schedule, schedule_lines(plan), console));
   return write_file(o.output, toml, console);
 }
@@ -220,6 +234,7 @@ Status export_megatron_layout(const ExportOptions& o, const Plan& plan, Console 
       "--recompute-granularity full, with --recompute-method uniform for segments of "
       "as many layers each, and block where a stage keeps some",
       console);
+  warn_of_state_in_hosts(plan, console);
   if (plan.schedule != Schedule::k1F1B) {
     console.err << fmt::format(
         "agpcs-plan: warning: the plan's schedule is {}, and Megatron's is 1f1b\n",

@@ -90,6 +90,7 @@ Json stage_json(const PlanStage& stage) {
   Json json = {{"name", stage.name}, {"recompute", stage.recompute}};
   if (stage.has_teams()) json["body"] = fmt::format("t{}", stage.body);
   if (!stage.segments.empty()) json["segments"] = stage.segments;
+  if (stage.state_in_host) json["state_in"] = "host";
   if (stage.odd >= 0) json["odd"] = stage.odd;
   json["replicas"] = replicas;
   json["operators"] = json_array(stage.operators, run_json);
@@ -194,6 +195,7 @@ Result<Json> memory_json(const Plan& plan, const Graph& graph, const Cluster& cl
                      {"activations", m.activations},
                      {"transfers", m.transfers},
                      {"workspace", m.workspace}};
+    if (m.host > 0) by_rank[rank]["host"] = m.host;
   }
   return Json(by_rank);
 }

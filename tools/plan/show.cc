@@ -310,6 +310,7 @@ std::string stage_text(const Plan& plan, int index) {
     text += body_text(plan.bodies[static_cast<std::size_t>(stage.body)]);
   }
   text += device_table(plan, stage);
+  if (stage.state_in_host) text += "  the optimizer's state lies in the memory of hosts\n";
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),
                       spell_expected(plan, "backward " + stage.name));

@@ -48,13 +48,13 @@ void RoughModel::give_back_shared() {
   }
 }
 
-double RoughModel::most_update(const std::vector<DeviceId>& devices,
-                               const GradientSum& gradients) const {
+double RoughModel::most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients,
+                               bool in_host) const {
   double most = 0;
   for (const DeviceId device : devices) {
     const int kind = problem_.cluster.devices[at(device)].kind;
-    most =
-        std::max(most, problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors));
+    most = std::max(
+        most, problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors, in_host));
   }
   return most;
 }
@@ -70,7 +70,10 @@ double RoughModel::reduce_shared(const Strategy& strategy,
     const auto bytes = static_cast<double>(gradients.bytes);
     const double own = reduce_line(devices).at(bytes);
     begin += own;
-    update += most_update(devices, gradients);
+    const bool in_host = std::any_of(stages.begin(), stages.end(), [&](int stage) {
+      return strategy.stages[at(stage)].state_in_host;
+    });
+    update += most_update(devices, gradients, in_host);
     load_ring(devices, bytes, own);
   }
   return begin + update;

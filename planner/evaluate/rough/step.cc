@@ -221,8 +221,8 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     const auto bytes = static_cast<double>(all[s].gradients.bytes);
     const bool divides = divides_state(strategy.stages[s], problem_.training);
-    const double update = most_update(devices, all[s].gradients) * rounds /
-                          (divides ? static_cast<double>(devices.size()) : 1);
+    const double update = most_update(devices, all[s].gradients, strategy.stages[s].state_in_host) *
+                          rounds / (divides ? static_cast<double>(devices.size()) : 1);
     const double own = all[s].line.at(bytes);
     const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
     // Where backward passes are parted, all stages end about together.

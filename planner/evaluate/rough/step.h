@@ -175,7 +175,8 @@ class RoughModel {
   bool is_shared(const Tied& tied) const;
   double reduce_shared(const Strategy& strategy,
                        const std::map<std::vector<int>, GradientSum>& shared, double begin);
-  double most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients) const;
+  double most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients,
+                     bool in_host) const;
   void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
   void load_rings(const StageSpec& spec, double bytes, double seconds);
   const std::vector<CutSum>& cuts_of(const Strategy& strategy);

@@ -40,7 +40,8 @@ void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
     const std::int64_t elements = elements_[rank];
     step_->times.push_back(
         {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
-         problem_.costs.update_seconds(equal.kind, elements - equal.others, tensors_[rank]),
+         problem_.costs.update_seconds(equal.kind, elements - equal.others, tensors_[rank],
+                                       spec(equal.stage).state_in_host),
          smaller.forward, smaller.backward, seconds.weight, smaller.weight});
     for (const StepBucket& bucket : buckets_.all()) {
       step_->gradients.push_back(0);

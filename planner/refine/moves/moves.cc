@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/teams.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/micro_batches.h"
@@ -185,6 +186,7 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
   const Strategy& from = changes_buckets(move) ? grouped : strategy;
   Changed changed = std::visit([&](const auto& one) { return result_of(from, one); }, move);
   if (changed) fit_in_flight(*changed);
+  if (changed) fit_offload(*changed, problem_.cluster);
   if (changed) forget_parts_of_others(from, *changed);
   const std::int64_t batch = problem_.training.batch;
   if (!changed || batch % changed->micro_batches == 0) return changed;
@@ -199,7 +201,7 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   if (!changed) return changed;
   const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
     return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute &&
-           a.state == b.state && a.in_flight == b.in_flight;
+           a.state == b.state && a.state_in_host == b.state_in_host && a.in_flight == b.in_flight;
   };
   const bool same = changed->stage_of == strategy.stage_of &&
                     std::equal(changed->stages.begin(), changed->stages.end(),
@@ -264,6 +266,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   for (const DeviceId device : from.devices) add_device(into.devices, device);
   if (!into.recompute) into.recompute = from.recompute;
   into.state = std::max(into.state, from.state);
+  into.state_in_host = into.state_in_host || from.state_in_host;
   if (!into.in_flight) into.in_flight = from.in_flight;
   changed.stages.erase(changed.stages.begin() + move.stage + 1);
   for (int& stage : changed.stage_of) stage -= stage > move.stage ? 1 : 0;

@@ -110,6 +110,10 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
     StageSpec& spec = changed.stages[s];
     spec.recompute = move.recompute.value_or(spec.recompute);
+    if (move.state_in_host && *move.state_in_host != spec.state_in_host) {
+      spec.state_in_host = *move.state_in_host;
+      forget_parts(changed, static_cast<int>(s));
+    }
     const StateLevel state = move.state.value_or(spec.state);
     if (spec.devices.size() < 2 || state == spec.state) continue;
     const bool groups = std::max(state, spec.state) >= StateLevel::kGradients;

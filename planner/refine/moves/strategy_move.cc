@@ -160,6 +160,11 @@ class MovePrinter {
       text += fmt::format("{}have {} in flight {} {}", text.empty() ? "" : ", ",
                           text_of(*move.in_flight), before ? "before" : "in", stages);
     }
+    if (move.state_in_host) {
+      text +=
+          fmt::format("{}have the optimizer's state of {} in the memory of {}",
+                      text.empty() ? "" : ", ", stages, *move.state_in_host ? "hosts" : "devices");
+    }
     return text;
   }
   std::string operator()(const Recut& move) const {

@@ -118,6 +118,7 @@ struct SetMemory {
   std::optional<Recomputation> recompute = std::nullopt;
   std::optional<StateLevel> state = std::nullopt;
   std::optional<InFlight> in_flight = std::nullopt;
+  std::optional<bool> state_in_host = std::nullopt;
 };
 
 /// The order of device groups after `Recut`. Rotated to the left, the first group becomes the last.

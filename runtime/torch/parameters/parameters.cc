@@ -2,8 +2,8 @@
 #include "runtime/torch/parameters/parameters.h"
 
 #include "ir/plan/choices.h"
+#include "runtime/torch/parameters/host_window.h"
 #include "runtime/torch/parameters/init.h"
-#include "runtime/torch/parameters/update.h"
 #include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
 
@@ -58,6 +58,7 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, const Hol
   const auto [stage, rank] = holder;
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
+  const bool in_host = plan.stages[static_cast<std::size_t>(stage)].state_in_host;
   std::int64_t filled = 0;
   for (const PlanBucket& bucket : plan.buckets) {
     if (bucket.is_of(stage) && bucket.divides_gradients()) {
@@ -81,9 +82,14 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, const Hol
       flat.part = flat.value.narrow(0, flat.owned.begin, flat.owned.size()).clone();
       set_memory(flat.value, no_memory(flat.value));
     }
-    if (state >= 1) flat.first = at::zeros({flat.owned.size()}, flat.value.options());
-    if (state >= 2) flat.second = at::zeros({flat.owned.size()}, flat.value.options());
+    const auto zeros = [&] {
+      return in_host ? host_state(flat.owned.size(), device)
+                     : at::zeros({flat.owned.size()}, flat.value.options());
+    };
+    if (state >= 1) flat.first = zeros();
+    if (state >= 2) flat.second = zeros();
   }
+  if (in_host) make_window(device);
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;
     AGPCS_TRY(at::Tensor value, initial_value(graph, id, seed));
@@ -362,89 +368,6 @@ bool StageParameters::is_freed_by_passes(const at::Tensor& tensor) const {
   return std::any_of(flats_.begin(), flats_.end(), [&](const Flat& flat) {
     return flat.part.defined() && tensor.storage().is_alias_of(flat.value.storage());
   });
-}
-
-void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
-  if (!numbers_.defined()) return;
-  update_numbers(optimizer, static_cast<double>(step + 1), host_numbers_.data_ptr<float>());
-  numbers_.copy_(host_numbers_, /*non_blocking=*/true);
-}
-
-/// Returns the gradients that an update reads.
-std::vector<at::Tensor> StageParameters::sums_of(const Flat& flat) const {
-  if (flat.kept.defined()) return {flat.kept};
-  if (flat.gradient.defined()) {
-    return {flat.gradient.narrow(0, flat.owned.begin, flat.owned.size())};
-  }
-  std::vector<at::Tensor> sums;
-  for (const Member& member : members_) {
-    const at::Tensor& own = member.value.grad();
-    if (&flats_[member.flat] == &flat && own.defined()) sums.push_back(own);
-  }
-  return sums;
-}
-
-/// Returns those of members that count for the norm.
-std::vector<at::Tensor> StageParameters::counted_gradients(const Flat& flat) const {
-  std::vector<at::Tensor> counted;
-  for (const Member& member : members_) {
-    const at::Tensor& own = member.value.grad();
-    if (&flats_[member.flat] == &flat && member.counts && own.defined()) counted.push_back(own);
-  }
-  return counted;
-}
-
-Result<double> StageParameters::squares(int bucket) const {
-  const at::NoGradGuard no_grad;
-  const Flat* const flat = flat_of(bucket);
-  if (flat == nullptr) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
-  double squares = 0;
-  for (const at::Tensor& sums : parts_ == nullptr ? sums_of(*flat) : counted_gradients(*flat)) {
-    const auto norm = at::linalg_vector_norm(sums, 2, {}, false, at::kDouble).item<double>();
-    squares += norm * norm;
-  }
-  return squares;
-}
-
-void StageParameters::scale(double factor) {
-  const at::NoGradGuard no_grad;
-  for (const Flat& flat : flats_) {
-    for (const at::Tensor& sums : sums_of(flat)) sums.mul_(factor);
-  }
-}
-
-void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
-  const at::NoGradGuard no_grad;
-  for (Flat& flat : flats_) {
-    if (flat.owned.size() != flat.value.numel()) hold_gradient(flat);
-    if (!flat.gradient.defined()) continue;
-    const auto owned = [&](const at::Tensor& all) {
-      return all.narrow(0, flat.owned.begin, flat.owned.size());
-    };
-    const UpdateTensors of{flat.part.defined() ? flat.part : owned(flat.value),
-                           sums_of(flat).front(), flat.first, flat.second};
-    if (numbers_.defined()) {
-      update_by(optimizer, numbers_, of);
-    } else {
-      agpcs::update(optimizer, static_cast<double>(step + 1), of);
-    }
-  }
-  for (const Member& member : members_) {
-    if (!flats_[member.flat].gradient.defined()) update_member(optimizer, step, member);
-  }
-}
-
-// Makes the step of a parameter whose gradient nobody has asked for: it is still autograd's own.
-void StageParameters::update_member(const Optimizer& optimizer, std::int64_t step,
-                                    const Member& member) {
-  const Flat& flat = flats_[member.flat];
-  const auto own = [&](const at::Tensor& all) {
-    return all.defined() ? all.narrow(0, member.offset, member.value.numel()) : all;
-  };
-  const at::Tensor value = own(flat.value), gradient = member.value.grad();
-  agpcs::update(optimizer, static_cast<double>(step + 1),
-                {value, gradient.defined() ? gradient.reshape({-1}) : at::zeros_like(value),
-                 own(flat.first), own(flat.second)});
 }
 
 at::Tensor StageParameters::gradient(int bucket) {

@@ -36,6 +36,9 @@ class HeldParts {
   virtual void describe(TensorId id, StateItem& item) const = 0;
 };
 
+class HostWindow;
+struct UpdateTensors;
+
 class StageParameters {
  public:
   StageParameters();
@@ -51,7 +54,8 @@ class StageParameters {
   /// parameter and state tensor in `tensors`. The parameters of a bucket lie in one flat buffer in
   /// member order. Where somebody reduces them, their gradients lie in another buffer of the same
   /// layout. What the optimizer
-  /// remembers has the same layout, too, and starts at zero. Of a sharded bucket, the optimizer
+  /// remembers has the same layout, too, and starts at zero; it lies in the host's memory where the
+  /// plan says so. Of a sharded bucket, the optimizer
   /// remembers only the elements that the rank owns. Buckets of which ranks divide gradients have
   /// one buffer of gradients together, and each has the sums of the elements that the rank owns. Of
   /// buckets of which ranks divide parameters, there are the elements that it owns; the buffer
@@ -170,6 +174,8 @@ class StageParameters {
   static void place(const Member& member);
   void hold_gradient(Flat& flat);
   void update_member(const Optimizer& optimizer, std::int64_t step, const Member& member);
+  void step_of(const Optimizer& optimizer, std::int64_t step, const UpdateTensors& of);
+  void make_window(at::Device device);
   void gradient_ready(const Member& member);
 
   void add_state(const Tensor& tensor, TensorId id);
@@ -182,9 +188,10 @@ class StageParameters {
     std::int64_t offset = 0, elements = 0;
   };
   std::uint64_t seed_ = 0;
-  const HeldParts* parts_ = nullptr;   // null: this rank holds all of each tensor
-  at::Tensor host_numbers_, numbers_;  // of an update; undefined: the host passes them
-  at::Tensor filled_;                  // gradients of the divided bucket that is summed
+  const HeldParts* parts_ = nullptr;    // null: this rank holds all of each tensor
+  at::Tensor host_numbers_, numbers_;   // of an update; undefined: the host passes them
+  std::unique_ptr<HostWindow> window_;  // null: the optimizer's state is on the device
+  at::Tensor filled_;                   // gradients of the divided bucket that is summed
   std::vector<Flat> flats_;
   std::vector<Member> members_;
   std::unordered_map<TensorId, at::Tensor> values_;

@@ -3,13 +3,16 @@
 // one. Run it in the root of the repository.
 //
 //     space_bench DIMENSION                  all rows of a dimension: state, gradients, parameters,
-//                                            schedules, zero-bubble, interleaved or segments
+//                                            schedules, zero-bubble, interleaved, segments or
+//                                            offload
 //     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * gradients: most of these, and others with fewer devices or longer sequences; without it, state
 //   is still divided.
 // * schedules: slow links between stages and unequal stages.
+// * offload: GPTs for which there are few devices; each has a PCIe 3.0 x16 link to its host, which
+//   has 512 GB.
 // * interleaved: few micro-batches, over fast and over slow links.
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
@@ -119,10 +122,16 @@ struct Row {
   std::string uses;
 };
 
+void give_links_to_hosts(Cluster& cluster) {
+  for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
+  for (Host& host : cluster.hosts) host.memory_bytes = 512'000'000'000;
+}
+
 Row plan(std::string_view model, std::string_view cluster, const ProblemOptions& options,
-         bool interleave) {
+         bool interleave, bool has_links) {
   Graph graph = model == kChain ? bench::chain_of_layers() : bench::gpt(models().at(model).size);
   Cluster devices = cluster_named(cluster, graph);
+  if (has_links) give_links_to_hosts(devices);
   Training training;
   training.batch = model == kChain ? kChainBatch : models().at(model).batch;
   training.precision = Precision::kFp16;
@@ -239,11 +248,20 @@ constexpr Case kCases[] = {
     {"segments", "gpt-1.3b-8k", "a100x16"},
     {"segments", "gpt-1.3b-8k", "mixed-32"},
     {"segments", "gpt-6.7b", "a100x1x8-10gbit"},
+    {"offload", "gpt-1.3b", "rtx3090x1"},
+    {"offload", "gpt-2.7b", "rtx3090x1"},
+    {"offload", "gpt-1.3b", "v100x2"},
+    {"offload", "gpt-2.7b", "v100x2"},
+    {"offload", "gpt-2.7b", "v100x4"},
+    {"offload", "gpt-6.7b", "v100x4"},
+    {"offload", "gpt-6.7b", "v100x8"},
+    {"offload", "gpt-6.7b", "v100x4-rtx3090x4"},
 };
 
 void print_row(const Case& of) {
   const bool interleave = of.dimension == "interleaved";
-  const Row whole = plan(of.model, of.cluster, {}, interleave);
+  const bool has_links = of.dimension == "offload";
+  const Row whole = plan(of.model, of.cluster, {}, interleave, has_links);
   ProblemOptions less;
   if (of.dimension == "state") less.most_divided = StateLevel::kWhole;
   if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
@@ -251,7 +269,8 @@ void print_row(const Case& of) {
   if (of.dimension == "zero-bubble") less.part_backward = false;
   if (of.dimension == "parameters") less.most_divided = StateLevel::kGradients;
   if (of.dimension == "segments") less.choose_segments = false;
-  const Row without = plan(of.model, of.cluster, less, false);
+  if (of.dimension == "offload") less.offload = false;
+  const Row without = plan(of.model, of.cluster, less, false, has_links);
   const auto seconds = [](const Row& row) {
     return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
   };
@@ -272,11 +291,11 @@ int main(int argc, char** argv) {
   const bool known = dimension == "state" || dimension == "gradients" ||
                      dimension == "parameters" || dimension == "schedules" ||
                      dimension == "zero-bubble" || dimension == "interleaved" ||
-                     dimension == "segments";
+                     dimension == "segments" || dimension == "offload";
   if ((argc != 2 && argc != 4) || !known) {
     std::fputs(
-        "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments [MODEL "
-        "CLUSTER]\n",
+        "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments|offload "
+        "[MODEL CLUSTER]\n",
         stderr);
     return 2;
   }

@@ -16,7 +16,7 @@ namespace agpcs::bench {
 
 /// Returns, say, "4 stages, 8 devices, 1 divides, 3 recompute (2 all, 1 5/8), 32 1f1b".
 inline std::string uses(const Strategy& strategy) {
-  std::size_t divides = 0, fills = 0, gathers = 0, recompute = 0, devices = 0;
+  std::size_t divides = 0, fills = 0, gathers = 0, recompute = 0, devices = 0, in_host = 0;
   bool departs = false;
   std::map<Recomputation, int> how;
   const auto round = static_cast<std::size_t>(round_size(strategy));
@@ -27,6 +27,7 @@ inline std::string uses(const Strategy& strategy) {
     gathers += spec.state == StateLevel::kParameters ? 1 : 0;
     devices += s < round ? spec.devices.size() : 0;  // they come again
     departs = departs || spec.in_flight;
+    in_host += spec.state_in_host ? 1 : 0;
     if (!spec.recompute) continue;
     ++recompute;
     ++how[spec.recompute];
@@ -45,6 +46,7 @@ inline std::string uses(const Strategy& strategy) {
                 : fmt::format("{} {}/{}", stages, again, recomputation.segments);
   }
   text += ways + (ways.empty() ? "" : ")");
+  if (in_host > 0) text += fmt::format(", {} with state in hosts' memory", in_host);
   text += fmt::format(", {} {}", strategy.micro_batches, name_of(strategy.schedule));
   if (departs) text += fmt::format(", in flight {}", fmt::join(in_flight_by_stage(strategy), " "));
   return text;

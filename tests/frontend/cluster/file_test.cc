@@ -218,7 +218,7 @@ TEST(BadClusterFile, AnUnknownKeyIsNamedWithTheNearest) {
             "c.yaml:8:5: error: unknown key 'nci' in host 'a'\n"
             "    nci: {bandwidth: 80Gbit/s, latency: 10us}\n"
             "    ^~~\n"
-            "  hint: did you mean 'nic'? keys: name, count, devices, interconnect, nic\n"
+            "  hint: did you mean 'nic'? keys: name, count, devices, interconnect, nic, memory\n"
             "c.yaml:5:5: error: host 'a' has no 'nic', but must reach other hosts through the "
             "switch\n"
             "    - name: a\n"

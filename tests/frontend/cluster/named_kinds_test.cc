@@ -218,6 +218,37 @@ TEST(NamedNetworks, OfSeveralNicsHaveTheirBandwidthTogether) {
               HasSubstr("unknown key 'count'"));
 }
 
+// Text of `lines_of` with a host link of kind T4.
+std::string with_host_link(const std::string& link) {
+  return "device_kinds: {T4: {host_link: " + link +
+         "}}\nhosts: [{name: a, memory: 64GiB, devices: {kind: T4, count: 2}}]\n";
+}
+
+TEST(HostLinks, AreNetworksOrFiguresAndMayBeShared) {
+  EXPECT_THAT(lines_of(with_host_link("pcie3x16"), "kind"),
+              HasSubstr(" host-link=pcie3x16,12004548000,5.7e-06\n"));
+  EXPECT_THAT(lines_of(with_host_link("{bandwidth: 12GB/s}"), "kind"),
+              HasSubstr(" host-link=pcie,12000000000,5e-06\n"));
+  EXPECT_THAT(lines_of(with_host_link("{bandwidth: 12GB/s, latency: 8us, shared_by: 4}"), "kind"),
+              HasSubstr(" host-link=pcie,3000000000,8e-06\n"));
+  EXPECT_EQ(lines_of(with_host_link("pcie3x16"), "host "), "host a memory=68719476736\n");
+}
+
+TEST(HostLinks, LeaveTheTextOfOtherClustersAsItWas) {
+  EXPECT_THAT(cluster_of(kTyped), AllOf(Not(HasSubstr("host-link")), Not(HasSubstr("host a"))));
+}
+
+TEST(HostLinks, WhatIsWrongIsRefused) {
+  EXPECT_THAT(cluster_of(with_host_link("pcie")),
+              HasSubstr("error: host_link of device kind 'T4' has no 'bandwidth'"));
+  EXPECT_THAT(cluster_of(with_host_link("pcie3x15")), HasSubstr("unknown link kind 'pcie3x15'"));
+  EXPECT_THAT(
+      cluster_of(with_host_link("{bandwidth: 12GB/s, shared_by: 0}")),
+      HasSubstr("'shared_by' of host_link of device kind 'T4' must be a whole number from 1 to"));
+  EXPECT_THAT(cluster_of(with_host_link("{bandwidth: 0}")),
+              HasSubstr("'bandwidth' of host_link of device kind 'T4' must be more than zero"));
+}
+
 // The digest covers what protocols cost; networks without any leave the text as it was.
 TEST(NamedNetworks, PrintTheirProtocolsOnce) {
   EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4, count: 2}, interconnect: pcie3x16}]\n",

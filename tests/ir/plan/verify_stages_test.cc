@@ -56,5 +56,36 @@ TEST(Segments, OfAWholeStageHaveOneText) {
             "  hint: that is recompute=yes without segments=");
 }
 
+TEST(StateInTheHost, IsReadAndPrinted) {
+  for (const std::string_view place :
+       {"recompute=no state-in=host", "recompute=yes segments=2,1 state-in=host"}) {
+    const std::string text = testing::plan_text_with("recompute=no", place);
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_TRUE(plan->stages[0].state_in_host);
+    EXPECT_FALSE(plan->stages[1].state_in_host);
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+}
+
+TEST(StateInTheHost, IsSaidInOneWay) {
+  EXPECT_EQ(message_with("recompute=no state-in=device"),
+            "m.plan:8:59: error: state-in is 'device'\n"
+            "    stage s0 ranks=0-1 devices=a/0-1 samples=3,1 recompute=no state-in=device "
+            "operators=3\n"
+            "                                                              ^~~~~~~~~~~~~~~\n"
+            "  hint: state-in=host, or no state-in= where devices keep the optimizer's state");
+}
+
+TEST(StateInTheHost, IsOfOptimizersThatRememberSomething) {
+  std::string text = testing::plan_text_with("recompute=no", "recompute=no state-in=host");
+  const std::size_t at = text.find("momentum=");
+  text.replace(at, text.find(' ', at) - at, "momentum=0");
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  EXPECT_EQ(plan.ok() ? "accepted" : plan.status().message(),
+            "m.plan: error: stage s0 has state-in=host, but the optimizer remembers nothing\n"
+            "  hint: leave out state-in=");
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -5,14 +5,19 @@
 #include "codegen/lower.h"
 #include "cost_model/step/simulator.h"
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
+#include "ir/strategy/memory.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/evaluate/group_gradients.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs::testing {
 
@@ -34,6 +39,16 @@ inline Score by_simulation(const Problem& problem, Strategy strategy) {
     score.exposed_communication += device.exposed_communication;
   }
   score.lacking = fit->lacking();
+  const Result<std::vector<MemoryUse>> uses = peak_memory(*plan, problem.graph);
+  std::map<std::string, std::int64_t> hosts;  // by name: bytes of state there
+  const std::vector<std::string> devices = devices_of_ranks(*plan);
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    hosts[devices[rank].substr(0, devices[rank].rfind('/'))] += (*uses)[rank].host;
+  }
+  for (const Host& host : problem.cluster.hosts) {
+    if (hosts[host.name] == 0) continue;
+    score.lacking = std::max(score.lacking, hosts[host.name] - host.memory_bytes);
+  }
   return score;
 }
 

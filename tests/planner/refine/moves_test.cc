@@ -340,6 +340,8 @@ TEST(PrintMove, SaysEveryMoveInWords) {
   EXPECT_EQ(text(SetMemory{kAllStages, Recomputation{}}), "keep the activations of all stages");
   EXPECT_EQ(text(SetMemory{2, Recomputation{8, 3}}),
             "recompute 5 of 8 segments of the activations of s2");
+  EXPECT_EQ(text(SetMemory{1, {}, {}, {}, true}),
+            "have the optimizer's state of s1 in the memory of hosts");
   EXPECT_EQ(text(SetMemory{1, std::nullopt, StateLevel::kOptimizer}),
             "divide the optimizer's state of s1");
   EXPECT_EQ(text(SetMemory{1, kWholeStage, StateLevel::kGradients}),

@@ -196,6 +196,7 @@ struct LiveCase {
   std::int64_t samples;            // few: parameters are most of the memory; many: activations
   const char* pipeline = nullptr;  // the schedule of two stages
   bool skips = false;
+  bool in_host = false;  // the optimizer's state
 };
 void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
 
@@ -204,9 +205,10 @@ class LiveBytesOf : public ::testing::TestWithParam<LiveCase> {};
 TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
   const LiveCase& live_case = GetParam();
   const Graph graph = transposing_layers(live_case.skips);
-  const Plan plan = live_case.pipeline != nullptr
-                        ? pipeline(graph, live_case.pipeline, live_case.samples)
-                        : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
+  Plan plan = live_case.pipeline != nullptr
+                  ? pipeline(graph, live_case.pipeline, live_case.samples)
+                  : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
+  for (PlanStage& stage : plan.stages) stage.state_in_host = live_case.in_host;
   const std::vector<MemoryUse> predicted = *peak_memory(plan, graph);
   for (const int rank : {0, 1}) {
     const auto live = std::make_shared<testing::LiveBytes>();
@@ -231,6 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
         LiveCase{"gradients_of_many_samples", StateLevel::kGradients, "", 8},
         LiveCase{"parameters_of_many_samples", StateLevel::kParameters, "", 8},
         LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters, " recompute", 2},
+        LiveCase{"state_in_the_host", StateLevel::kWhole, "", 2, nullptr, false, true},
+        LiveCase{"divided_state_in_the_host", StateLevel::kOptimizer, "", 2, nullptr, false, true},
         LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
         LiveCase{"interleaved_pipeline", StateLevel::kWhole, "", 4, "interleaved"},
         LiveCase{"interleaved_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "interleaved"},

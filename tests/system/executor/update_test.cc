@@ -2,7 +2,9 @@
 // Updates against LibTorch's own optimizers, with rates that change from step to step.
 #include "runtime/torch/parameters/update.h"
 
+#include "ir/strategy/offload.h"
 #include "runtime/support/rate_schedule.h"
+#include "runtime/torch/parameters/host_window.h"
 #include "tests/system/executor/optimization.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +12,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -65,6 +68,43 @@ TEST_P(Updates, AreThoseOfLibTorch) {
   }
   EXPECT_LT((ours.value - theirs).abs().max().item<double>(), 1e-6);
   EXPECT_GT((ours.value - at::linspace(-1, 1, kElements)).abs().max().item<double>(), 1e-2);
+}
+
+/// Pieces that fill the window several times, one that is short, and a bucket that is empty.
+TEST_P(Updates, AreTheSameThroughTheWindowOfStateInTheHost) {
+  const Optimizer& optimizer = GetParam().optimizer;
+  const int tensors = optimizer.kind == OptimizerKind::kSgd ? 1 : 2;
+  if (optimizer.kind == OptimizerKind::kSgd && optimizer.momentum == 0) return;  // no state
+  const std::vector<std::int64_t> sizes = {3 * kOffloadPiece + 12'345, 7, 0, kOffloadPiece};
+  HostWindow window(at::kCPU, tensors, sizes);
+  std::vector<UpdateTensors> here, there;
+  for (const std::int64_t size : sizes) {
+    const auto second = [&](at::Tensor zeros) { return tensors > 1 ? zeros : at::Tensor(); };
+    here.push_back(
+        {at::linspace(-1, 1, size), at::Tensor(), at::zeros({size}), second(at::zeros({size}))});
+    there.push_back({at::linspace(-1, 1, size), at::Tensor(), host_state(size, at::kCPU),
+                     second(host_state(size, at::kCPU))});
+  }
+  for (int step = 1; step <= 2; ++step) {
+    window.begin();
+    for (std::size_t bucket = 0; bucket < sizes.size(); ++bucket) {
+      here[bucket].gradient = at::sin(at::linspace(0, 6, sizes[bucket]) * step);
+      there[bucket].gradient = here[bucket].gradient;
+      update(optimizer, step, here[bucket]);
+      window.for_each_piece(there[bucket], [&](const UpdateTensors& piece) {
+        EXPECT_LE(piece.value.numel(), kOffloadPiece);
+        EXPECT_NE(piece.first.data_ptr(), there[bucket].first.data_ptr());
+        update(optimizer, step, piece);
+      });
+    }
+    window.end();
+  }
+  for (std::size_t bucket = 0; bucket < sizes.size(); ++bucket) {
+    EXPECT_TRUE(at::allclose(there[bucket].value, here[bucket].value, 1e-6, 1e-7));
+    EXPECT_TRUE(at::allclose(there[bucket].first, here[bucket].first, 1e-6, 1e-7));
+    if (tensors < 2) continue;
+    EXPECT_TRUE(at::allclose(there[bucket].second, here[bucket].second, 1e-6, 1e-7));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, Updates, ::testing::ValuesIn(kOptimizations),

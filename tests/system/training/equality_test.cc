@@ -170,6 +170,33 @@ TEST(TrainingByPlan, EqualsTrainingAloneWhereRanksDivideTheState) {
   }
 }
 
+TEST(TrainingByPlan, EqualsTrainingAloneWithStateInTheMemoryOfHosts) {
+  const Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
+  for (const Optimization& optimization : kOptimizations) {
+    if (std::string(optimization.name) == "sgd") continue;  // it remembers nothing
+    Training training = testing::training_of(kBatch);
+    training.optimizer = optimization.optimizer;
+    training.optimizer.max_norm = 0.5;
+    const Plan alone = testing::plan_with(graph, training, {{4}}, 2);
+    Trained want = testing::train(graph, alone, kSteps, seeded());
+    without_noise(want);
+    for (const Shares& shares : {Shares{{4}}, Shares{{3, 1}}, Shares{{2, 2}, {3, 1}}}) {
+      const Plan whole = testing::plan_with(graph, training, shares, 2);
+      for (const StateLevel level : {StateLevel::kWhole, StateLevel::kParameters}) {
+        if (shares[0].size() == 1 && level != StateLevel::kWhole) continue;
+        Plan plan =
+            level == StateLevel::kWhole ? whole : testing::divided(graph, whole, {2, 3}, level);
+        for (PlanStage& stage : plan.stages) stage.state_in_host = true;
+        Trained got = testing::train(graph, plan, kSteps, seeded());
+        without_noise(got);
+        SCOPED_TRACE(
+            fmt::format("{}, {} stages, {}", optimization.name, shares.size(), name_of(level)));
+        testing::expect_equal_training(got, want, kTolerance);
+      }
+    }
+  }
+}
+
 TEST(TrainingByPlan, EqualsTrainingAloneWithPartedBackwardPassesAndDividedState) {
   const Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
   for (const Optimization& optimization : kOptimizations) {

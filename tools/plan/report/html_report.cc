@@ -139,6 +139,15 @@ std::string elements_text(std::int64_t elements) {
   return text;
 }
 
+/// Returns "divided, with gradients, in hosts' memory": how a stage keeps the optimizer's state.
+std::string state_cell(const PlanStage& stage, StateLevel divides) {
+  std::string text = divides == StateLevel::kWhole       ? "whole"
+                     : divides == StateLevel::kOptimizer ? "divided"
+                     : divides == StateLevel::kGradients ? "divided, with gradients"
+                                                         : "divided, with gradients and parameters";
+  return stage.state_in_host ? text + ", in hosts' memory" : text;
+}
+
 Json stage_rows(const ReportInput& input) {
   const Plan& plan = input.step.plan;
   Json rows = Json::array();
@@ -150,24 +159,20 @@ Json stage_rows(const ReportInput& input) {
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     std::string in_flight = in_flight_text(plan, static_cast<int>(s));
     if (in_flight.empty()) in_flight = fmt::format("{}", most_in_flight(plan, static_cast<int>(s)));
-    rows.push_back(
-        {{"name", stage.name},
-         {"devices",
-          devices.size() == 1 ? devices.front() : devices.front() + " .. " + devices.back()},
-         {"teams", team_cell(input.step, stage)},
-         {"kinds", kinds_text(input.cluster, stage)},
-         {"samples",
-          *least == *most ? fmt::format("{}", *least) : fmt::format("{} to {}", *least, *most)},
-         {"operators", operator_count(stage)},
-         {"parameters", elements_text(parameter_count(plan, static_cast<int>(s)))},
-         {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
-         {"state", divides == StateLevel::kWhole       ? "whole"
-                   : divides == StateLevel::kOptimizer ? "divided"
-                   : divides == StateLevel::kGradients ? "divided, with gradients"
-                                                       : "divided, with gradients and parameters"},
-         {"in_flight", in_flight},
-         {"forward", figure(times.forward_seconds, "s")},
-         {"backward", figure(times.backward_seconds, "s")}});
+    rows.push_back({{"name", stage.name},
+                    {"devices", devices.size() == 1 ? devices.front()
+                                                    : devices.front() + " .. " + devices.back()},
+                    {"teams", team_cell(input.step, stage)},
+                    {"kinds", kinds_text(input.cluster, stage)},
+                    {"samples", *least == *most ? fmt::format("{}", *least)
+                                                : fmt::format("{} to {}", *least, *most)},
+                    {"operators", operator_count(stage)},
+                    {"parameters", elements_text(parameter_count(plan, static_cast<int>(s)))},
+                    {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
+                    {"state", state_cell(stage, divides)},
+                    {"in_flight", in_flight},
+                    {"forward", figure(times.forward_seconds, "s")},
+                    {"backward", figure(times.backward_seconds, "s")}});
   }
   return rows;
 }

@@ -36,6 +36,7 @@ class Stage:
     #: where replicas are teams: the further members of each, parallel to `ranks`, which are the first ones
     further: tuple[tuple[int, ...], ...] = ()
     further_devices: tuple[tuple[str, ...], ...] = ()
+    state_in: str = "device"  #: where the optimizer's state lies: "device", or "host" for the memory of hosts
 
     @property
     def all_ranks(self) -> tuple[int, ...]:
@@ -232,7 +233,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
-    stages; "segments", so that stages recompute all or nothing.
+    stages; "segments", so that stages recompute all or nothing. The optimizer's state stays on devices in any case
+    ("offload"), because neither `agpcs.torch.Job` nor DistributedDataParallel keeps it in the memory of hosts yet.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
@@ -258,6 +260,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
+    if "offload" not in left_out:
+        options["without"].append("offload")  # what trains in PyTorch keeps the optimizer's state on the device
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)
@@ -324,7 +328,8 @@ def _stage(data):
     replicas = data["replicas"]
     further = [tuple(tuple(member[key] for member in r["further"]) for r in replicas) if "body" in data else ()
                for key in ("rank", "device")]
-    return Stage(data["name"], *(tuple(r[key] for r in replicas) for key in ("rank", "device", "samples")), *further)
+    return Stage(data["name"], *(tuple(r[key] for r in replicas) for key in ("rank", "device", "samples")), *further,
+                 state_in=data.get("state_in", "device"))
 
 
 def _groups(data, stages):

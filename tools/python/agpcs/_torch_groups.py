@@ -79,6 +79,10 @@ class PlanState:
             raise PlanMismatch(
                 f"the replicas of the plan of {plan.model} are teams; DistributedDataParallel trains replicas of one device each\n"
                 "  hint: agpcs.plan(..., data_parallel=True), or agpcs.torch.Job for teams")
+        if plan.stages[0].state_in != "device":
+            raise PlanMismatch(
+                f"the plan of {plan.model} has the optimizer's state in the memory of hosts; DistributedDataParallel keeps it on "
+                "the devices\n  hint: agpcs.plan(..., data_parallel=True), or agpcs-compile --without offload")
         divided = next((group.name for group in plan.groups if group.parts), None)
         if divided is not None:
             raise PlanMismatch(

@@ -66,6 +66,9 @@ struct PlanStage {
   /// just before their own backward. The operators after them keep what they need. Empty: all
   /// operators are one segment.
   std::vector<std::int64_t> segments;
+  /// What the optimizer remembers lies in the memory of the ranks' hosts. `update` brings it to the
+  /// device in pieces, and takes each piece back when it has been updated.
+  bool state_in_host = false;
   /// The operators as runs of the model's operator order: first name, last name, count.
   struct Run {
     std::string first, last;
