@@ -74,6 +74,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
       stage.devices.push_back(cluster.device_name(device));
     }
     stage.body = spec.body;
+    stage.bodies = spec.bodies;
     for (const std::vector<DeviceId>& further : spec.further) {
       stage.further_ranks.emplace_back();
       stage.further_devices.emplace_back();

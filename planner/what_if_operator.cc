@@ -5,6 +5,7 @@
 #include "cost_model/step/team_times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/teams.h"
 #include "planner/choose_flows.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/shares.h"
@@ -83,7 +84,13 @@ class OperatorChanges {
   /// another stage than the operator's all of it.
   void add_times_of_teams(int stage, OperatorPlace& place) const {
     MemberCosts costs(problem_.graph, problem_.cluster, problem_.training, problem_.costs);
-    const StageSpec& spec = now_.stages[at(stage)];
+    for (const StageSpec& alike : by_body(now_.stages[at(stage)])) {
+      add_times_of_teams(stage, alike, costs, place);
+    }
+  }
+
+  void add_times_of_teams(int stage, const StageSpec& spec, MemberCosts& costs,
+                          OperatorPlace& place) const {
     const TeamBody& body = now_.bodies[at(spec.body)];
     const TeamWork work(problem_.graph, body, problem_.training.precision);
     const auto own = std::ranges::find(body.ops, op_, &TeamOp::op);

@@ -2,8 +2,8 @@
 #include "cost_model/explain/critical_path.h"
 
 #include "cost_model/network/link_model.h"
+#include "cost_model/step/model.h"
 #include "ir/base/at.h"
-#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -168,8 +168,10 @@ class PathSorter {
       std::iota(all.begin(), all.end(), 0);
       add_exchange(model_.collective_of(step.rank, id), all, slowest);
     } else {
-      add_exchange(model_.collective_of(step.rank, id),
-                   summing_group(plan_, plan_.buckets[at(id.object)], step.rank).ranks, slowest);
+      for (const std::vector<int>& ranks : meeting_ranks(plan_, plan_.buckets[at(id.object)])) {
+        if (!std::binary_search(ranks.begin(), ranks.end(), step.rank)) continue;
+        add_exchange(model_.collective_of(step.rank, id), ranks, slowest);
+      }
     }
     return slowest;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/explain/step_report.h"
 
+#include "cost_model/step/model.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
-#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 
@@ -154,8 +154,8 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
   std::vector<std::vector<int>> firsts;  // by bucket: of the groups that sum it, the first ranks
   for (const PlanBucket& bucket : plan.buckets) {
     firsts.emplace_back();
-    for (const PlanGroup& group : summing_groups(plan, bucket)) {
-      firsts.back().push_back(group.ranks.front());
+    for (const std::vector<int>& ranks : meeting_ranks(plan, bucket)) {
+      firsts.back().push_back(ranks.front());
     }
   }
   const auto is_first = [&](int bucket, int rank) {

@@ -2,8 +2,8 @@
 #include "cost_model/explain/step_waits.h"
 
 #include "cost_model/step/flat_step.h"
+#include "cost_model/step/model.h"
 #include "ir/base/check.h"
-#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
 
@@ -57,8 +57,8 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    for (const PlanGroup& group : summing_groups(plan, plan.buckets[at(bucket)])) {
-      for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, group.ranks);
+    for (const std::vector<int>& ranks : meeting_ranks(plan, plan.buckets[at(bucket)])) {
+      for (const InstructionId& id : collectives_of(plan, bucket)) add_collective(id, ranks);
     }
   }
   std::vector<int> all;

@@ -2,7 +2,6 @@
 #include "cost_model/step/flat_step.h"
 
 #include "cost_model/step/model.h"
-#include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -110,11 +109,13 @@ void add_row(const RankTimes& times, bool scatters, FlatStep& step) {
                                times.larger_gradients.end());
 }
 
-void flatten_ranks(const StepModel& model, bool scatters, FlatStep& step) {
+void flatten_ranks(const Plan& plan, const StepModel& model, bool scatters, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
+    const bool unlike = plan.stages[static_cast<std::size_t>(rank.stage)].has_unlike_teams();
     step.ranks.push_back({&model.programs[static_cast<std::size_t>(rank.program)], rank.stage,
-                          rank.place, rank.device, static_cast<int>(r), rank.team, rank.member});
+                          rank.place, rank.device, static_cast<int>(r), rank.team,
+                          unlike ? 0 : rank.member});
   }
   for (std::size_t round = 0; round < static_cast<std::size_t>(model.rounds); ++round) {
     for (const StepRank& rank : model.ranks) {
@@ -130,7 +131,9 @@ void flatten_groups(const Plan& plan, FlatStep& step) {
     step.group_first.push_back(static_cast<int>(step.group_members.size()));
   };
   step.group_first.push_back(0);
-  for (const PlanStage& stage : plan.stages) add(stage.ranks);
+  for (const PlanStage& stage : plan.stages) {
+    add(stage.has_unlike_teams() ? stage.all_ranks() : stage.ranks);
+  }
   int next = world_group(plan) + 1;  // group of the next set of stages that share a bucket
   for (const PlanBucket& bucket : plan.buckets) {
     const int group = group_of(plan, bucket);
@@ -142,10 +145,10 @@ void flatten_groups(const Plan& plan, FlatStep& step) {
   if (plan.bodies.empty()) return;
   for (const PlanBucket& bucket : plan.buckets) {
     step.further_first.push_back(static_cast<int>(step.group_of_further.size()));
-    const std::vector<PlanGroup> groups = summing_groups(plan, bucket);
+    const std::vector<std::vector<int>> groups = meeting_ranks(plan, bucket);
     for (std::size_t m = 1; m < groups.size(); ++m) {
       step.group_of_further.push_back(static_cast<int>(step.group_first.size()) - 1);
-      add(groups[m].ranks);
+      add(groups[m]);
     }
   }
 }
@@ -173,7 +176,7 @@ void flatten(const Plan& plan, const StepModel& model, FlatStep& step) {
   step.rounds = model.rounds;
   const bool scatters = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                     [](const auto& b) { return b.divides_gradients(); });
-  flatten_ranks(model, scatters, step);
+  flatten_ranks(plan, model, scatters, step);
   flatten_groups(plan, step);
   flatten_teams(model, step);
   for (const Channel& channel : model.channels) {

@@ -44,7 +44,7 @@ struct FlatRank {
   DeviceId device = 0;
   int times = 0;   ///< index in FlatStep::times of its first stage
   int team = -1;   ///< the number of its team; -1: it is alone
-  int member = 0;  ///< its number there
+  int member = 0;  ///< its number there; 0 beside unlike teams, where all ranks of a stage sum
 };
 
 /// All tensors of a cut from one rank to another, in one direction.

@@ -7,6 +7,7 @@
 #include "ir/base/check.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
+#include "ir/plan/body/slices.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
 
@@ -140,12 +141,46 @@ std::vector<Exchange> further_sums(const Plan& plan, const Cluster& cluster,
   return sums;
 }
 
+/// Returns the sum of a bucket of a stage whose replicas are unlike teams, as one exchange that all
+/// of its ranks begin together. Groups without a rank in common sum their slices at the same time;
+/// a rank sums its own one after the other.
+Exchange sum_of_slices(const Plan& plan, const Cluster& cluster, std::size_t bucket,
+                       const std::vector<DeviceId>& all) {
+  const PlanBucket& of = plan.buckets[bucket];
+  const DType type = travelling_type(of.type, plan.training.wire_type);
+  const StageSlices slices(plan, of.stage);
+  std::map<int, std::size_t> free;  // by rank: the first phase in which it has nothing to sum
+  Exchange joined;
+  for (const SliceSum& sum : slices.sums(static_cast<int>(bucket))) {
+    const PlanGroup group{0, slices.groups()[sum.group]};
+    std::size_t next = 0;
+    for (const int rank : group.ranks) next = std::max(next, free[rank]);
+    const Exchange own = all_reduce(cluster, devices_of(group, all), of.algorithm,
+                                    sum.elements * static_cast<std::int64_t>(size_of(type)));
+    for (const Phase& phase : own) {
+      if (next == joined.size()) joined.emplace_back();
+      Phase& at = joined[next++];
+      at.latency = std::max(at.latency, phase.latency);
+      at.steps = std::max(at.steps, phase.steps);
+      at.flows.insert(at.flows.end(), phase.flows.begin(), phase.flows.end());
+    }
+    for (const int rank : group.ranks) free[rank] = next;
+  }
+  return joined;
+}
+
 void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model) {
   std::vector<DeviceId> all;
   for (const StepRank& rank : model.ranks) all.push_back(rank.device);
   std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // first bucket by flow and bytes
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
+    if (plan.stages[at(bucket.stage)].has_unlike_teams()) {
+      model.sums.push_back(sum_of_slices(plan, cluster, b, all));
+      model.further_sums.emplace_back();
+      model.gathers.emplace_back();
+      continue;
+    }
     const std::vector<PlanGroup> groups = summing_groups(plan, bucket);
     const std::vector<DeviceId> group = devices_of(groups.front(), all);
     const std::int64_t bytes = travelling_bytes_of(plan, bucket, 0);
@@ -179,6 +214,14 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
 
 }  // namespace
 
+std::vector<std::vector<int>> meeting_ranks(const Plan& plan, const PlanBucket& bucket) {
+  const PlanStage& stage = plan.stages[at(bucket.stage)];
+  if (stage.has_unlike_teams()) return {stage.all_ranks()};
+  std::vector<std::vector<int>> ranks;
+  for (PlanGroup& group : summing_groups(plan, bucket)) ranks.push_back(std::move(group.ranks));
+  return ranks;
+}
+
 const RankTimes& StepModel::times_of(int rank, int stage) const {
   const StepRank& of = ranks[at(rank)];
   return stage < round ? of.times : of.further_times[at(stage / round - 1)];
@@ -200,7 +243,8 @@ const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const
 const Exchange& StepModel::collective_of(int rank, const InstructionId& id) const {
   if (is_of_all_ranks(id.opcode)) return id.opcode == Opcode::kNorm ? norm : report;
   const int member = ranks[at(rank)].member;
-  if (member > 0) return further_sums[at(id.object)][at(member - 1)];
+  const std::vector<Exchange>& further = further_sums[at(id.object)];
+  if (member > 0 && !further.empty()) return further[at(member - 1)];
   return (sums_gradients(id.opcode) ? sums : gathers)[at(id.object)];
 }
 

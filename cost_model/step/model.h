@@ -86,7 +86,8 @@ struct StepModel {
   std::vector<std::vector<std::vector<int>>> channel_ends;
   std::vector<Exchange> sums;     ///< by bucket: its all-reduce or reduce-scatter
   std::vector<Exchange> gathers;  ///< by bucket: its all-gather, if it is sharded
-  /// By bucket: of further members of teams, from member 1 on, each with those of its number.
+  /// By bucket: of further members of teams, from member 1 on, each with those of its number;
+  /// nothing where teams are unlike: all of their ranks begin all sums of slices together.
   std::vector<std::vector<Exchange>> further_sums;
   Exchange report, norm;  ///< of all ranks; without phases where the plan does not clip
   std::vector<std::vector<int>> teams;  ///< the ranks of each, in the order of members
@@ -100,6 +101,10 @@ struct StepModel {
   /// Returns the exchange of an instruction of the collective stream.
   const Exchange& collective_of(int rank, const InstructionId& id) const;
 };
+
+/// Returns the sets of ranks that begin a collective of `bucket`, one of the plan's, together:
+/// those that sum it, or all of its stage where teams are unlike, which sum slices in turn.
+std::vector<std::vector<int>> meeting_ranks(const Plan& plan, const PlanBucket& bucket);
 
 /// Makes the model of a plan that verifies. Errors: a device or operator that does not exist, an
 /// `after` that names no instruction. Cost: O(instructions + operators x different shares +

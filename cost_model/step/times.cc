@@ -5,6 +5,7 @@
 #include "cost_model/step/member_costs.h"
 #include "cost_model/step/team_times.h"
 #include "ir/base/at.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/plan_body.h"
@@ -183,17 +184,11 @@ class TeamStageTimes {
         model_(model) {}
 
   Status run(const std::vector<OpId>& ops) {
-    AGPCS_TRY(const TeamBody body,
-              team_body_of(graph_, plan_.bodies[at(spec_.body)], ops, plan_.training.precision));
-    AGPCS_RETURN_IF_ERROR(find_parameters(body));
-    const TeamWork work(graph_, body, plan_.training.precision);
-    std::vector<TeamPlace> teams;
-    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) {
-      teams.push_back({devices_of(replica), spec_.samples[replica]});
-    }
-    const std::vector<std::vector<TeamPlace>> beside = teams_beside(cluster_, teams);
-    for (std::size_t replica = 0; replica < teams.size(); ++replica) {
-      add(work, replica, beside[replica]);
+    for (const int index : bodies_of(spec_)) {
+      AGPCS_TRY(const TeamBody body,
+                team_body_of(graph_, plan_.bodies[at(index)], ops, plan_.training.precision));
+      AGPCS_RETURN_IF_ERROR(find_parameters(body));
+      add(index, body);
     }
     return {};
   }
@@ -213,7 +208,7 @@ class TeamStageTimes {
       const Tensor& tensor = graph_.tensor(form.tensor);
       if (tensor.kind == TensorKind::kParameter) own.emplace(tensor.name, form.tensor);
     }
-    parameters_.resize(plan_.buckets.size());
+    parameters_.assign(plan_.buckets.size(), {});
     for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
       if (!plan_.buckets[b].is_of(stage_)) continue;
       for (const BucketMember& member : plan_.buckets[b].members) {
@@ -227,6 +222,21 @@ class TeamStageTimes {
       }
     }
     return {};
+  }
+
+  /// Adds the replicas that have body `index`. They exchange beside one another; those with another
+  /// body exchange other things at other moments.
+  void add(int index, const TeamBody& body) {
+    const TeamWork work(graph_, body, plan_.training.precision);
+    std::vector<std::size_t> replicas;
+    std::vector<TeamPlace> teams;
+    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) {
+      if (spec_.body_of(replica) != index) continue;
+      replicas.push_back(replica);
+      teams.push_back({devices_of(replica), spec_.samples[replica]});
+    }
+    const std::vector<std::vector<TeamPlace>> beside = teams_beside(cluster_, teams);
+    for (std::size_t i = 0; i < teams.size(); ++i) add(work, replicas[i], beside[i]);
   }
 
   void add(const TeamWork& work, std::size_t replica, const std::vector<TeamPlace>& beside) {

@@ -43,7 +43,7 @@ std::vector<Rows> rows_of(const PlanStage& stage, bool smaller) {
 struct End {
   const PlanStage& stage;
   std::size_t replica = 0, member = 0;
-  std::size_t members() const { return stage.has_teams() ? stage.further_ranks[0].size() + 1 : 1; }
+  std::size_t members() const { return stage.members(replica).size(); }
 };
 
 /// Adds the transfers between the end `here` and replica `replica` of `there`: each member of the

@@ -109,7 +109,7 @@ class PlanPrinter {
     add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(ranks),
         print_devices(devices), print_samples(stage.samples));
     if (stage.odd >= 0) add(" odd={}", stage.odd);
-    if (stage.has_teams()) add(" body=t{}", stage.body);
+    print_bodies(stage);
     add(" recompute={}", stage.recompute ? "yes" : "no");
     if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
     if (stage.state_in_host) text_ += " state-in=host";
@@ -117,6 +117,19 @@ class PlanPrinter {
     for (const PlanStage::Run& run : stage.operators) {
       add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);
     }
+  }
+
+  void print_bodies(const PlanStage& stage) {
+    if (!stage.has_unlike_teams()) {
+      if (stage.has_teams()) add(" body=t{}", stage.body);
+      return;
+    }
+    std::vector<std::int64_t> members;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      add("{}t{}", i == 0 ? " body=" : ",", stage.bodies[i]);
+      members.push_back(static_cast<std::int64_t>(stage.further_ranks[i].size()) + 1);
+    }
+    add(" members={}", print_samples(members));
   }
 
   std::string_view stage_name(int stage) const {

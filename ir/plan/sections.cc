@@ -106,28 +106,59 @@ void read_state_place(PlanLineReader& in, PlanStage& stage) {
           "state-in=host, or no state-in= where devices keep the optimizer's state");
 }
 
-/// Reads "body=t0", and takes the ranks and devices of the stage apart into teams.
-void read_teams(PlanLineReader& in, PlanStage& stage) {
-  stage.body = in.reference_value("body", 't');
-  const std::size_t ranks = stage.ranks.size(), replicas = stage.samples.size();
-  if (!in.ok()) return;
-  if (replicas == 0 || ranks % replicas != 0 || stage.devices.size() != ranks) {
-    return in.fail(fmt::format("stage {} has {} ranks and {} devices for {} replicas", stage.name,
-                               ranks, stage.devices.size(), replicas),
-                   "with body=, each number of samples is that of a team, and all teams have "
-                   "equally many ranks");
+/// Reads "members=4,2", the numbers of ranks of replicas with unlike bodies.
+std::vector<std::int64_t> read_members(PlanLineReader& in, const PlanStage& stage) {
+  std::vector<std::int64_t> members;
+  read_list(in, "members", members, parse_samples, "4,2");
+  if (!in.ok()) return members;
+  std::int64_t left = static_cast<std::int64_t>(stage.ranks.size());
+  bool fits = members.size() == stage.samples.size() && stage.bodies.size() == members.size() &&
+              stage.devices.size() == stage.ranks.size();
+  for (const std::int64_t of : members) {
+    fits = fits && of >= 1 && of <= left;
+    left -= fits ? of : 0;
   }
-  const std::size_t members = ranks / replicas;
+  if (fits && left == 0) return members;
+  in.fail(fmt::format("stage {} has {} ranks, {} devices and {} bodies for {} replicas, of {} "
+                      "members",
+                      stage.name, stage.ranks.size(), stage.devices.size(), stage.bodies.size(),
+                      stage.samples.size(), print_samples(members)),
+          "with several bodies, body= and members= have one for each number of samples, and "
+          "members are all of the ranks");
+  return members;
+}
+
+/// Reads "body=t0", or "body=t0,t1 members=4,2", and takes the ranks and devices of the stage apart
+/// into teams.
+void read_teams(PlanLineReader& in, PlanStage& stage) {
+  std::vector<int> bodies = in.references_value("body", 't');
+  if (!in.ok()) return;
+  stage.body = *std::min_element(bodies.begin(), bodies.end());
+  const std::size_t ranks = stage.ranks.size(), replicas = stage.samples.size();
+  std::vector<std::int64_t> members;
+  if (bodies.size() > 1) {
+    stage.bodies = std::move(bodies);
+    members = read_members(in, stage);
+  } else if (replicas == 0 || ranks % replicas != 0 || stage.devices.size() != ranks) {
+    in.fail(fmt::format("stage {} has {} ranks and {} devices for {} replicas", stage.name, ranks,
+                        stage.devices.size(), replicas),
+            "with body=, each number of samples is that of a team, and all teams have equally many "
+            "ranks");
+  } else {
+    members.assign(replicas, static_cast<std::int64_t>(ranks / replicas));
+  }
+  if (!in.ok()) return;
   PlanStage teams;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    if (i % members == 0) {
-      teams.ranks.push_back(stage.ranks[i]);
-      teams.devices.push_back(stage.devices[i]);
-      teams.further_ranks.emplace_back();
-      teams.further_devices.emplace_back();
-    } else {
-      teams.further_ranks.back().push_back(stage.ranks[i]);
-      teams.further_devices.back().push_back(stage.devices[i]);
+  std::size_t next = 0;
+  for (const std::int64_t count : members) {
+    const auto end = next + static_cast<std::size_t>(count);
+    teams.ranks.push_back(stage.ranks[next]);
+    teams.devices.push_back(stage.devices[next]);
+    std::vector<int>& further = teams.further_ranks.emplace_back();
+    std::vector<std::string>& devices = teams.further_devices.emplace_back();
+    for (++next; next < end; ++next) {
+      further.push_back(stage.ranks[next]);
+      devices.push_back(stage.devices[next]);
     }
   }
   stage.ranks = std::move(teams.ranks);
@@ -140,8 +171,8 @@ void read_teams(PlanLineReader& in, PlanStage& stage) {
 
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
   PlanLineReader in(line, diagnostics,
-                    {"ranks", "devices", "samples", "odd", "body", "recompute", "segments",
-                     "state-in", "operators"});
+                    {"ranks", "devices", "samples", "odd", "body", "members", "recompute",
+                     "segments", "state-in", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");

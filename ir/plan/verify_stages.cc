@@ -80,17 +80,23 @@ class StageChecker {
   /// Checks that the replicas of a stage are teams of one form, or none of them is one.
   bool check_teams(const PlanStage& stage) {
     const std::size_t replicas = stage.has_teams() ? stage.ranks.size() : 0;
+    const bool unlike = stage.has_unlike_teams();
     bool fits = stage.further_ranks.size() == replicas && stage.further_devices.size() == replicas;
     for (std::size_t i = 0; i < replicas && fits; ++i) {
-      fits = !stage.further_ranks[i].empty() &&
-             stage.further_ranks[i].size() == stage.further_ranks[0].size() &&
+      fits = (unlike || (!stage.further_ranks[i].empty() &&
+                         stage.further_ranks[i].size() == stage.further_ranks[0].size())) &&
              stage.further_devices[i].size() == stage.further_ranks[i].size();
     }
     if (!fits) {
-      fail(fmt::format("stage {}: its {} replicas are not teams of equally many ranks, each with a "
-                       "device",
-                       stage.name, stage.ranks.size()),
+      fail(fmt::format("stage {}: its {} replicas are not teams of {}ranks, each with a device",
+                       stage.name, stage.ranks.size(), unlike ? "" : "equally many "),
            "body= says what teams do; without it, a replica is one rank");
+    }
+    if (fits && unlike && stage.bodies.size() != replicas) {
+      fits = false;
+      fail(fmt::format("stage {}: {} bodies for {} replicas", stage.name, stage.bodies.size(),
+                       replicas),
+           "unlike replicas have a body each");
     }
     return fits;
   }

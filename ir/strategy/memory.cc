@@ -173,11 +173,14 @@ ProgramMemory program_memory(const Plan& plan, int stage) {
   return ProgramMemory(plan, program, stage);
 }
 
-/// Gives the ranks of a stage whose replicas are teams what they hold. A member's memory is that of
-/// a replica that runs the member's graph; of its stage's buckets it has its own parts.
-void add_members(const Plan& plan, const Graph& graph, int stage, const TeamBody& body,
+/// Gives the ranks of a stage whose replicas are teams with body `index` what they hold. A member's
+/// memory is that of a replica that runs the member's graph; of its stage's buckets it has its own
+/// parts, and beside unlike teams the memory in which slices of them are summed.
+void add_members(const Plan& plan, const Graph& graph, int stage, int index, const TeamBody& body,
                  const ProgramMemory& program, RankMemories& ranks) {
   const PlanStage& teams = plan.stages[static_cast<std::size_t>(stage)];
+  std::size_t like = 0;
+  while (teams.body_of(like) != index) ++like;
   for (std::size_t m = 0; m < body.members(); ++m) {
     const Graph own = member_graph(graph, body, m);
     std::vector<OpId> ops(own.ops.size());
@@ -186,15 +189,19 @@ void add_members(const Plan& plan, const Graph& graph, int stage, const TeamBody
     parts.gradients = 0;
     for (const PlanBucket& bucket : plan.buckets) {
       if (!bucket.is_of(stage)) continue;
-      const std::int64_t elements = member_elements(plan, bucket, stage, m);
+      const std::int64_t elements = member_elements(plan, bucket, stage, m, like);
       const DType travels = travelling_type(bucket.type, plan.training.wire_type);
       parts.gradients += elements * static_cast<std::int64_t>(size_of(bucket.type));
+      if (teams.has_unlike_teams()) {
+        parts.gradients += elements * static_cast<std::int64_t>(size_of(travels));
+      }
       if (travels == bucket.type || !is_reduced(plan, bucket)) continue;
       parts.gradients += elements * static_cast<std::int64_t>(size_of(travels));
     }
     StageMemoryModel model(own, plan.training);
     std::map<std::int64_t, int> known;  // by samples
     for (std::size_t i = 0; i < teams.ranks.size(); ++i) {
+      if (teams.body_of(i) != index) continue;
       const std::int64_t samples = teams.samples[i];
       auto it = known.find(samples);
       if (it == known.end()) {
@@ -245,10 +252,11 @@ Result<RankMemories> rank_memories(const Plan& plan, const Graph& graph) {
                    ranks);
       continue;
     }
-    AGPCS_TRY(const TeamBody body,
-              team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], stages[s],
-                           plan.training.precision));
-    add_members(plan, graph, index, body, program, ranks);
+    for (const int b : bodies_of(stage)) {
+      AGPCS_TRY(const TeamBody body, team_body_of(graph, plan.bodies[static_cast<std::size_t>(b)],
+                                                  stages[s], plan.training.precision));
+      add_members(plan, graph, index, b, body, program, ranks);
+    }
   }
   return ranks;
 }

@@ -122,11 +122,12 @@ Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int
 Status check_bodies(const Plan& plan, const Graph& graph,
                     const std::vector<std::vector<OpId>>& ops) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!plan.stages[s].has_teams()) continue;
-    const PlanBody& said = plan.bodies[static_cast<std::size_t>(plan.stages[s].body)];
-    AGPCS_TRY(const TeamBody body, team_body_of(graph, said, ops[s], plan.training.precision));
-    const Status sound = verify_team_body(graph, body);
-    if (!sound.ok()) return fail("body {} of stage s{}: {}", said.name, s, sound.message());
+    for (const int index : bodies_of(plan.stages[s])) {
+      const PlanBody& said = plan.bodies[static_cast<std::size_t>(index)];
+      AGPCS_TRY(const TeamBody body, team_body_of(graph, said, ops[s], plan.training.precision));
+      const Status sound = verify_team_body(graph, body);
+      if (!sound.ok()) return fail("body {} of stage s{}: {}", said.name, s, sound.message());
+    }
   }
   return {};
 }

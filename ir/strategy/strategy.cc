@@ -295,6 +295,7 @@ void set_group(StageSpec& spec, StageSpec group) {
   spec.odd = group.odd;
   spec.body = group.body;
   spec.further = std::move(group.further);
+  spec.bodies = std::move(group.bodies);
 }
 
 std::vector<DeviceId> all_devices(const StageSpec& spec) {
@@ -455,7 +456,11 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     }
     if (spec.state_in_host) text += " state-in=host";
     if (spec.in_flight) fmt::format_to(Out(text), " in-flight={}", *spec.in_flight);
-    if (spec.has_teams()) fmt::format_to(Out(text), " body={}", spec.body);
+    if (spec.has_unlike_teams()) {
+      fmt::format_to(Out(text), " body={}", fmt::join(spec.bodies, ","));
+    } else if (spec.has_teams()) {
+      fmt::format_to(Out(text), " body={}", spec.body);
+    }
     text += ':';
     for (std::size_t d = 0; d < spec.devices.size(); ++d) {
       const char* separator = " ";

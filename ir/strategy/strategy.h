@@ -57,12 +57,24 @@ struct StageSpec {
   std::vector<std::vector<DeviceId>> further = {};
   /// The optimizer's state lies in the memory of the devices' hosts (ir/strategy/offload.h).
   bool state_in_host = false;
+  /// Where replicas have unlike bodies: that of each, parallel to `devices`, in the order in which
+  /// replicas first have them; `body` is the first. One that computes alone has a body of one
+  /// member, and no further ones. Else empty.
+  std::vector<int> bodies = {};
   bool has_teams() const { return body != kNone; }
+  bool has_unlike_teams() const { return !bodies.empty(); }
+  int body_of(std::size_t replica) const { return bodies.empty() ? body : bodies[replica]; }
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
 
 /// Returns all devices of a stage, members of teams included, ascending.
 std::vector<DeviceId> all_devices(const StageSpec& spec);
+/// Returns the bodies of a stage, from its first to the one behind its last.
+struct BodyRange {
+  int begin = 0, end = 0;
+  int size() const { return end - begin; }
+};
+BodyRange bodies_of(const StageSpec& spec);
 /// Returns the members of a replica: its device, and where it is a team the further ones.
 std::vector<DeviceId> members_of(const StageSpec& spec, std::size_t replica);
 

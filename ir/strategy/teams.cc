@@ -27,9 +27,12 @@ class TeamChecker {
       AGPCS_RETURN_IF_ERROR(check_members(stage, spec));
       if (!spec.has_teams()) continue;
       if (spec.body != next) return fail("stage {} has body {}, not {}", stage, spec.body, next);
-      ++next;
       AGPCS_RETURN_IF_ERROR(check_rest(stage, spec));
-      AGPCS_RETURN_IF_ERROR(check_body(stage, s_.bodies[static_cast<std::size_t>(spec.body)]));
+      const BodyRange bodies = bodies_of(spec);
+      for (; next < bodies.end; ++next) {
+        AGPCS_RETURN_IF_ERROR(check_body(stage, s_.bodies[static_cast<std::size_t>(next)]));
+      }
+      AGPCS_RETURN_IF_ERROR(check_unlike(stage, bodies));
     }
     if (next == static_cast<int>(s_.bodies.size())) return {};
     return fail("{} bodies for {} stages with teams", s_.bodies.size(), next);
@@ -43,23 +46,53 @@ class TeamChecker {
 
   Status check_members(int stage, const StageSpec& spec) const {
     if (!spec.has_teams()) {
-      if (spec.further.empty()) return {};
+      if (spec.further.empty() && spec.bodies.empty()) return {};
       return fail("stage {} has further members, but no body", stage);
     }
-    if (spec.body < 0 || spec.body >= static_cast<int>(s_.bodies.size())) {
-      return fail("stage {} has body {} of {}", stage, spec.body, s_.bodies.size());
+    const BodyRange bodies = bodies_of(spec);
+    if (bodies.begin < 0 || bodies.end > static_cast<int>(s_.bodies.size())) {
+      return fail("stage {} has body {} of {}", stage, bodies.end - 1, s_.bodies.size());
     }
     if (spec.further.size() != spec.devices.size()) {
       return fail("stage {} has {} replicas, and further members of {}", stage, spec.devices.size(),
                   spec.further.size());
     }
-    const std::size_t members = s_.bodies[static_cast<std::size_t>(spec.body)].members();
-    for (std::size_t i = 0; i < spec.further.size(); ++i) {
-      if (spec.further[i].size() + 1 == members) continue;
-      return fail(
-          "stage {}: replica {} has {} members, its body {}: all replicas of a stage have as many",
-          stage, i, spec.further[i].size() + 1, members);
+    if (spec.has_unlike_teams() && spec.bodies.size() != spec.devices.size()) {
+      return fail("stage {} has {} replicas, and bodies of {}", stage, spec.devices.size(),
+                  spec.bodies.size());
     }
+    int next = spec.body;
+    for (std::size_t i = 0; i < spec.further.size(); ++i) {
+      const int body = spec.body_of(i);
+      if (body > next || body < spec.body) {
+        return fail("stage {}: replica {} has body {} before body {}", stage, i, body, next);
+      }
+      next = std::max(next, body + 1);
+      const std::size_t members = s_.bodies[static_cast<std::size_t>(body)].members();
+      if (spec.further[i].size() + 1 == members) continue;
+      return fail("stage {}: replica {} has {} members, its body {}{}", stage, i,
+                  spec.further[i].size() + 1, members,
+                  spec.has_unlike_teams() ? "" : ": all replicas of a body have as many");
+    }
+    return {};
+  }
+
+  /// Unlike replicas differ, and are not all single devices.
+  Status check_unlike(int stage, const BodyRange& bodies) const {
+    const StageSpec& spec = s_.stages[static_cast<std::size_t>(stage)];
+    if (!spec.has_unlike_teams()) {
+      if (s_.bodies[static_cast<std::size_t>(spec.body)].members() > 1) return {};
+      return fail("stage {} has a body, and replicas of one device", stage);
+    }
+    if (bodies.size() < 2) return fail("stage {} names one body for each replica", stage);
+    const auto begin = s_.bodies.begin() + bodies.begin, end = s_.bodies.begin() + bodies.end;
+    for (auto one = begin; one != end; ++one) {
+      if (std::find(begin, one, *one) == one) continue;
+      return fail("stage {} has a body twice", stage);
+    }
+    const bool alone =
+        std::none_of(begin, end, [](const TeamBody& body) { return body.members() > 1; });
+    if (alone) return fail("stage {} has bodies, but no replica of several members", stage);
     return {};
   }
 
@@ -118,6 +151,38 @@ Status check_teams(const Strategy& strategy, const Graph& graph) {
   return TeamChecker(strategy, graph).run();
 }
 
+BodyRange bodies_of(const StageSpec& spec) {
+  if (!spec.has_teams()) return {};
+  if (!spec.has_unlike_teams()) return {spec.body, spec.body + 1};
+  return {spec.body, *std::max_element(spec.bodies.begin(), spec.bodies.end()) + 1};
+}
+
+bool has_unlike_teams(const Strategy& strategy) {
+  return std::ranges::any_of(strategy.stages, &StageSpec::has_unlike_teams);
+}
+
+std::vector<StageSpec> by_body(const StageSpec& spec) {
+  if (!spec.has_unlike_teams()) return {spec};
+  std::vector<StageSpec> alike;
+  const BodyRange bodies = bodies_of(spec);
+  for (int body = bodies.begin; body < bodies.end; ++body) {
+    StageSpec one = spec;
+    one.body = body;
+    one.bodies.clear();
+    one.devices.clear();
+    one.shares.clear();
+    one.further.clear();
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      if (spec.bodies[i] != body) continue;
+      one.devices.push_back(spec.devices[i]);
+      one.shares.push_back(spec.shares[i]);
+      one.further.push_back(spec.further[i]);
+    }
+    alike.push_back(std::move(one));
+  }
+  return alike;
+}
+
 Status refuse_teams(const Strategy& strategy, std::string_view who) {
   const auto stage =
       std::ranges::find_if(strategy.stages, [](const StageSpec& spec) { return spec.has_teams(); });
@@ -128,8 +193,23 @@ Status refuse_teams(const Strategy& strategy, std::string_view who) {
                   stage - strategy.stages.begin(), who));
 }
 
+Status refuse_unlike_teams(const Strategy& strategy, std::string_view who) {
+  const auto stage = std::ranges::find_if(
+      strategy.stages, [](const StageSpec& spec) { return spec.has_unlike_teams(); });
+  if (stage == strategy.stages.end()) return {};
+  return invalid_input(
+      fmt::format("the replicas of stage {} are unlike teams, which {} does not know yet\n"
+                  "  hint: a strategy whose stages have one body each",
+                  stage - strategy.stages.begin(), who));
+}
+
 void need_no_teams(const Strategy& strategy, std::string_view who) {
   const Status known = refuse_teams(strategy, who);
+  AGPCS_CHECK(known.ok(), "{}", known.message());
+}
+
+void need_no_unlike_teams(const Strategy& strategy, std::string_view who) {
+  const Status known = refuse_unlike_teams(strategy, who);
   AGPCS_CHECK(known.ok(), "{}", known.message());
 }
 

@@ -5,6 +5,7 @@
 #include "ir/graph/subgraph.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -71,6 +72,38 @@ std::vector<TeamStep> steps_of(const std::vector<PlacedExchange>& exchanges, int
 }
 
 }  // namespace
+
+TeamBody lone_body(const Graph& graph, const std::vector<OpId>& ops) {
+  TeamBody body;
+  body.parts = {1};
+  std::map<TensorId, int> form_of;
+  const auto note = [&](const std::vector<TensorId>& ids) {
+    for (const TensorId id : ids) {
+      if (id != kNone) form_of[id] = 0;
+    }
+  };
+  for (const OpId id : ops) {
+    note(graph.op(id).inputs);
+    note(graph.op(id).outputs);
+  }
+  for (auto& [id, form] : form_of) {
+    form = static_cast<int>(body.forms.size());
+    body.forms.push_back({id, {}});
+  }
+  const auto forms = [&](const std::vector<TensorId>& ids) {
+    std::vector<int> found;
+    for (const TensorId id : ids) found.push_back(id == kNone ? kNone : form_of.at(id));
+    return found;
+  };
+  for (const OpId id : ops) {
+    TeamOp op{id};
+    op.inputs = forms(graph.op(id).inputs);
+    op.outputs = forms(graph.op(id).outputs);
+    body.ops.push_back(std::move(op));
+  }
+  order_steps(graph, body);
+  return body;
+}
 
 bool divides_any(const TeamBody& body) {
   return std::ranges::any_of(body.ops, [](const TeamOp& op) { return op.division != kNone; });

@@ -65,6 +65,10 @@ struct TeamBody {
   friend bool operator==(const TeamBody&, const TeamBody&) = default;
 };
 
+/// Returns the body of one member that computes all of these operators, which are ascending: for a
+/// device that computes alone beside teams.
+TeamBody lone_body(const Graph& graph, const std::vector<OpId>& ops);
+
 /// Returns whether the members divide any operator. Where they do not, each computes all of them,
 /// and a member alone would take as long.
 bool divides_any(const TeamBody& body);

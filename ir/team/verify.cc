@@ -40,8 +40,20 @@ class BodyVerifier {
   const std::string& name_of_form(int id) const { return tensor_of(id).name; }
   bool is_form(int id) const { return id >= 0 && id < static_cast<int>(body_.forms.size()); }
 
+  /// A member that computes alone has whole tensors, each in one form.
+  Status check_alone() const {
+    if (!body_.divisions.empty()) return wrong("one member, which computes alone, and divisions");
+    for (const TeamForm& one : body_.forms) {
+      if (one.placement == TeamPlacement() && one.from == kNone) continue;
+      return wrong(fmt::format("one member, which computes alone, and '{}' as {}",
+                               graph_.tensor(one.tensor).name, team_placement_text(one.placement)));
+    }
+    return {};
+  }
+
   Status check_divisions() const {
-    if (body_.members() < 2) return wrong("a team has two members at least");
+    if (body_.members() == 0) return wrong("a team has no member");
+    if (body_.members() == 1) AGPCS_RETURN_IF_ERROR(check_alone());
     for (const Division& division : body_.divisions) {
       std::int64_t before = 0;
       bool fits = division.ends.size() == body_.members() && division.of > 0;

@@ -2,6 +2,7 @@
 #include "planner/problem/strategy_of_plan.h"
 
 #include "codegen/lower.h"
+#include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/text.h"
 #include "ir/strategy/memory.h"
@@ -42,6 +43,7 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
     spec.further.push_back(std::move(devices));
   }
   spec.body = stage.body;
+  spec.bodies = stage.bodies;
   spec.shares = stage.samples;
   spec.state_in_host = stage.state_in_host;
   const auto odd = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
@@ -117,8 +119,8 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
-    if (spec.has_teams()) {
-      const PlanBody& said = plan.bodies[static_cast<std::size_t>(spec.body)];
+    for (const int index : bodies_of(plan.stages[s])) {
+      const PlanBody& said = plan.bodies[static_cast<std::size_t>(index)];
       AGPCS_TRY(TeamBody body, team_body_of(graph, said, stages[s], plan.training.precision));
       strategy.bodies.push_back(std::move(body));
     }

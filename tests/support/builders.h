@@ -319,12 +319,13 @@ class StrategyBuilder {
       const std::vector<std::string> members = split(device, '+');
       spec.devices.push_back(cluster_.find_device(members.front()));
       spec.shares.push_back(std::stoll(share));
-      if (members.size() < 2) continue;
       std::vector<DeviceId>& further = spec.further.emplace_back();
       for (std::size_t m = 1; m < members.size(); ++m) {
         further.push_back(cluster_.find_device(members[m]));
       }
     }
+    const auto alone = [](const std::vector<DeviceId>& more) { return more.empty(); };
+    if (std::all_of(spec.further.begin(), spec.further.end(), alone)) spec.further.clear();
     const int stage = static_cast<int>(strategy_.stages.size());
     for (auto word = colon + 1; word < words.end(); ++word) assign(*word, stage);
     strategy_.stages.push_back(spec);

@@ -152,9 +152,7 @@ class TraceWriter {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
       if (!sums_gradients(id.opcode)) return bucket.bytes();
       const int stage = plan_.stage_of_rank(event.rank);
-      const std::size_t member =
-          member_of(plan_.stages[static_cast<std::size_t>(stage)], event.rank);
-      return member_elements(plan_, bucket, stage, member) *
+      return rank_elements(plan_, bucket, stage, event.rank) *
              static_cast<std::int64_t>(
                  size_of(travelling_type(bucket.type, plan_.training.wire_type)));
     }

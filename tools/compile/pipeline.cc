@@ -13,6 +13,7 @@
 #include "ir/graph/loss_summary.h"
 #include "ir/graph/training_graph.h"
 #include "ir/plan/choices.h"
+#include "ir/strategy/teams.h"
 #include "ir/team/body.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/learn/learning_refiner.h"
@@ -164,23 +165,31 @@ double rate_of_team(const Cluster& cluster, const StageSpec& spec) {
          lone_seconds(cluster, all_reduce(cluster, members, AllReduce::kRing, kBytes));
 }
 
-/// Returns a warning for each stage of a layout whose teams divide nothing.
+/// Returns the warning of a stage whose teams, which have this body, divide nothing.
+std::string idle_teams_warning(const std::string& stage, const Cluster& cluster,
+                               const StageSpec& spec, const TeamBody& body) {
+  return fmt::format(
+      "warning: layout: the teams of stage {} divide none of {}: any division exchanges more "
+      "than it saves on their links, {}/s in an all-reduce. So each member computes everything, "
+      "and {} of {} devices add nothing\n"
+      "  hint: replicas (',' in place of '+') share the samples; teams need faster links between "
+      "their members, or operators that compute more for each byte that these exchange\n",
+      stage, plural(static_cast<std::int64_t>(body.ops.size()), "operator"),
+      byte_figure(std::llround(rate_of_team(cluster, spec))),
+      spec.devices.size() * (body.members() - 1), spec.devices.size() * body.members());
+}
+
+/// Returns a warning for each stage of a layout of whose teams some divide nothing.
 std::string idle_teams_warning(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
   std::string text;
   for (std::size_t s = 0; s < best.strategy.stages.size(); ++s) {
-    const StageSpec& spec = best.strategy.stages[s];
-    if (!spec.has_teams() || divides_any(best.strategy.bodies[at(spec.body)])) continue;
-    const TeamBody& body = best.strategy.bodies[at(spec.body)];
-    text += fmt::format(
-        "warning: layout: the teams of stage {} divide none of {}: any division exchanges more "
-        "than it saves on their links, {}/s in an all-reduce. So each member computes everything, "
-        "and {} of {} devices add nothing\n"
-        "  hint: replicas (',' in place of '+') share the samples; teams need faster links between "
-        "their members, or operators that compute more for each byte that these exchange\n",
-        best.plan.stages[s].name, plural(static_cast<std::int64_t>(body.ops.size()), "operator"),
-        byte_figure(std::llround(rate_of_team(compiled.problem->cluster, spec))),
-        spec.devices.size() * (body.members() - 1), spec.devices.size() * body.members());
+    if (!best.strategy.stages[s].has_teams()) continue;
+    for (const StageSpec& alike : by_body(best.strategy.stages[s])) {
+      const TeamBody& body = best.strategy.bodies[at(alike.body)];
+      if (body.members() == 1 || divides_any(body)) continue;
+      text += idle_teams_warning(best.plan.stages[s].name, compiled.problem->cluster, alike, body);
+    }
   }
   return text;
 }

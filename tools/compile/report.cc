@@ -404,6 +404,15 @@ Json seeder_json(const Attempt& seeder) {
   return json;
 }
 
+/// Returns the members of a stage's largest replica.
+std::size_t most_members(const PlanStage& stage) {
+  std::size_t most = 1;
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    most = std::max(most, stage.members(i).size());
+  }
+  return most;
+}
+
 Json stages_json(const Evaluated& best) {
   Json stages = Json::array();
   for (std::size_t s = 0; s < best.plan.stages.size(); ++s) {
@@ -411,7 +420,7 @@ Json stages_json(const Evaluated& best) {
     stages.push_back({{"name", stage.name},
                       {"devices", stage.devices},
                       {"samples", stage.samples},
-                      {"members", stage.members(0).size()},
+                      {"members", most_members(stage)},
                       {"operators", operator_count(stage)},
                       {"parameters", parameter_count(best.plan, static_cast<int>(s))},
                       {"buckets", buckets_of(best.plan, static_cast<int>(s))},

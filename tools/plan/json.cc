@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/common/json.h"
 
+#include "ir/plan/body/body.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
@@ -81,6 +82,7 @@ Json stage_json(const PlanStage& stage) {
     replicas.push_back(
         {{"rank", stage.ranks[i]}, {"device", stage.devices[i]}, {"samples", stage.samples[i]}});
     if (!stage.has_teams()) continue;
+    if (stage.has_unlike_teams()) replicas.back()["body"] = fmt::format("t{}", stage.bodies[i]);
     Json& further = replicas.back()["further"] = Json::array();
     for (std::size_t m = 0; m < stage.further_ranks[i].size(); ++m) {
       further.push_back(
@@ -235,10 +237,11 @@ Result<std::string> plan_json(const Plan& plan, const Graph& graph, const Cluste
   }
   json["operators"] = operators;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!plan.stages[s].has_teams()) continue;
-    const auto body = static_cast<std::size_t>(plan.stages[s].body);
-    AGPCS_TRY(json["bodies"][body]["placed"],
-              placed_body_json(graph, plan, plan.bodies[body], of_stage[s]));
+    for (const int index : bodies_of(plan.stages[s])) {
+      const auto body = static_cast<std::size_t>(index);
+      AGPCS_TRY(json["bodies"][body]["placed"],
+                placed_body_json(graph, plan, plan.bodies[body], of_stage[s]));
+    }
   }
   if (cluster != nullptr) {
     AGPCS_TRY(json["memory"], memory_json(plan, graph, *cluster));

@@ -191,12 +191,18 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, int stage) {
                         bucket.members.size());
   }
   if (const PlanStage& own = plan.stages[static_cast<std::size_t>(stage)]; own.has_teams()) {
-    std::vector<std::string> held;
-    for (std::size_t m = 0; m < own.members(0).size(); ++m) {
-      held.push_back(byte_figure(member_elements(plan, bucket, stage, m) *
-                                 static_cast<std::int64_t>(size_of(bucket.type))));
+    std::vector<std::string> of_bodies;
+    for (std::size_t i = 0, next = 0; i < own.ranks.size(); ++i) {
+      if (own.body_of(i) != own.body + static_cast<int>(next)) continue;  // there before
+      ++next;
+      std::vector<std::string> held;
+      for (std::size_t m = 0; m < own.members(i).size(); ++m) {
+        held.push_back(byte_figure(member_elements(plan, bucket, stage, m, i) *
+                                   static_cast<std::int64_t>(size_of(bucket.type))));
+      }
+      of_bodies.push_back(fmt::format("{}", fmt::join(held, ", ")));
     }
-    text += fmt::format(", of which members hold {}", fmt::join(held, ", "));
+    text += fmt::format(", of which members hold {}", fmt::join(of_bodies, "; "));
   }
   if (bucket.is_sharded()) {
     text += fmt::format(", state{} divided {}",
@@ -266,10 +272,12 @@ std::string device_table(const Plan& plan, const PlanStage& stage) {
           device_row(plan, rank, devices[static_cast<std::size_t>(rank)], stage.samples[i]));
       if (!stage.has_teams()) continue;
       TableRow& row = rows.back();
-      const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body)];
+      const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body_of(i))];
       row.figures.insert(row.figures.begin() + 2, {0, part_text(body, m), ""});
-      row.alike.front() += fmt::format(" member {}", m);
-      row.alike.back() = fmt::format("member {}", m);
+      const std::string number =
+          stage.has_unlike_teams() ? fmt::format("{} {}", body.name, m) : fmt::format("{}", m);
+      row.alike.front() += fmt::format(" member {}", number);
+      row.alike.back() = fmt::format("member {}", number);
     }
   }
   std::vector<std::vector<std::string>> cells;
@@ -307,7 +315,9 @@ std::string stage_text(const Plan& plan, int index) {
                   stage.recompute ? ", " : "", recomputation_text(stage));
   if (stage.has_teams()) {
     text += fmt::format("  {}\n", teams_text(plan, stage));
-    text += body_text(plan.bodies[static_cast<std::size_t>(stage.body)]);
+    for (const int body : bodies_of(stage)) {
+      text += body_text(plan.bodies[static_cast<std::size_t>(body)]);
+    }
   }
   text += device_table(plan, stage);
   if (stage.state_in_host) text += "  the optimizer's state lies in the memory of hosts\n";

@@ -279,6 +279,14 @@ std::vector<int> PlanStage::all_ranks() const {
   return all;
 }
 
+std::vector<int> bodies_of(const PlanStage& stage) {
+  std::vector<int> bodies = stage.bodies;
+  if (bodies.empty() && stage.has_teams()) bodies = {stage.body};
+  std::sort(bodies.begin(), bodies.end());
+  bodies.erase(std::unique(bodies.begin(), bodies.end()), bodies.end());
+  return bodies;
+}
+
 int replica_of(const PlanStage& stage, int rank) {
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
     if (stage.ranks[i] == rank) return static_cast<int>(i);
@@ -299,10 +307,10 @@ std::size_t member_of(const PlanStage& stage, int rank) {
 }
 
 std::int64_t member_elements(const Plan& plan, const PlanBucket& bucket, int stage,
-                             std::size_t member) {
+                             std::size_t member, std::size_t like) {
   const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
   if (!of.has_teams()) return bucket.elements();
-  const PlanBody& body = plan.bodies[static_cast<std::size_t>(of.body)];
+  const PlanBody& body = plan.bodies[static_cast<std::size_t>(of.body_of(like))];
   std::int64_t sum = 0;
   for (const BucketMember& one : bucket.members) {
     const BodyTensor* const parameter = find_parameter(body, one.parameter);
@@ -311,6 +319,23 @@ std::int64_t member_elements(const Plan& plan, const PlanBucket& bucket, int sta
                : held_elements(body, *parameter, parameter->forms.front(), member, 1);
   }
   return sum;
+}
+
+std::int64_t rank_elements(const Plan& plan, const PlanBucket& bucket, int stage, int rank) {
+  const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
+  return member_elements(plan, bucket, stage, member_of(of, rank),
+                         static_cast<std::size_t>(replica_of(of, rank)));
+}
+
+Status refuse_unlike_teams(const Plan& plan, std::string_view who) {
+  for (const PlanStage& stage : plan.stages) {
+    if (!stage.has_unlike_teams()) continue;
+    return invalid_input(fmt::format(
+        "plan: error: the replicas of stage {} are unlike teams, which {} does not know yet\n"
+        "  hint: a plan whose stages have one body each",
+        stage.name, who));
+  }
+  return {};
 }
 
 Status refuse_teams(const Plan& plan, std::string_view who) {

@@ -61,12 +61,20 @@ const BodyTensor* find_parameter(const PlanBody& body, std::string_view name);
 std::size_t member_of(const PlanStage& stage, int rank);
 /// Returns the index of the replica that `rank` is, or is a member of; -1: none of the stage.
 int replica_of(const PlanStage& stage, int rank);
-/// Returns the elements that member `member` of each replica of stage `stage` holds of `bucket`.
+/// Returns the bodies of a stage, ascending.
+std::vector<int> bodies_of(const PlanStage& stage);
+/// Returns the elements that member `member` of each replica of stage `stage`, or of those that
+/// have the same body as replica `like`, holds of `bucket`.
 std::int64_t member_elements(const Plan& plan, const PlanBucket& bucket, int stage,
-                             std::size_t member);
+                             std::size_t member, std::size_t like = 0);
+/// Returns the elements that `rank` holds of `bucket`. Needs: it is of stage `stage`.
+std::int64_t rank_elements(const Plan& plan, const PlanBucket& bucket, int stage, int rank);
 
 /// Returns an error that names the first stage with teams, for code that knows none: `who`, as in
 /// "the simulator".
 Status refuse_teams(const Plan& plan, std::string_view who);
+/// Returns an error that names the first stage whose replicas have unlike bodies, for code that
+/// knows none.
+Status refuse_unlike_teams(const Plan& plan, std::string_view who);
 
 }  // namespace agpcs

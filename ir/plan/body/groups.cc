@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/body/groups.h"
 
+#include "ir/base/check.h"
 #include "ir/plan/body/body.h"
+#include "ir/plan/body/slices.h"
 #include "ir/plan/lookup.h"
 
 #include <algorithm>
@@ -12,10 +14,13 @@ namespace agpcs {
 namespace {
 
 /// Returns how many groups a stage has that only stages with teams have: its teams, and the members
-/// of each further number.
-int groups_for_teams(const PlanStage& stage) {
+/// of each further number, or where teams are unlike what sums slices.
+int groups_for_teams(const Plan& plan, int s) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(s)];
   if (!stage.has_teams()) return 0;
-  return static_cast<int>(stage.ranks.size() + stage.further_ranks.front().size());
+  const std::size_t sums = stage.has_unlike_teams() ? StageSlices(plan, s).groups().size()
+                                                    : stage.further_ranks.front().size();
+  return static_cast<int>(stage.ranks.size() + sums);
 }
 
 /// Returns the number of the first of them, or what it would be.
@@ -26,7 +31,7 @@ int first_for_teams(const Plan& plan, int stage) {
   }
   int number = world_group(plan) + 1 + static_cast<int>(sharing.size());
   for (int s = 0; s < stage; ++s) {
-    number += groups_for_teams(plan.stages[static_cast<std::size_t>(s)]);
+    number += groups_for_teams(plan, s);
   }
   return number;
 }
@@ -62,6 +67,7 @@ std::optional<PlanGroup> team_of(const Plan& plan, int rank) {
 PlanGroup replicas_of(const Plan& plan, int rank) {
   const int s = plan.stage_of_rank(rank);
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(s)];
+  AGPCS_CHECK(!stage.has_unlike_teams(), "ranks of stage {} hold unlike parts", stage.name);
   const std::size_t member = member_of(stage, rank);
   if (member == 0) return {s, stage.ranks};
   PlanGroup group;
@@ -78,18 +84,46 @@ PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank) {
   return {group_of(plan, bucket), ranks_of(plan, bucket)};
 }
 
-std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket) {
+std::vector<PlanGroup> slice_groups(const Plan& plan, int stage) {
+  const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
   std::vector<PlanGroup> groups;
-  for (const int rank : plan.stages[static_cast<std::size_t>(bucket.stage)].members(0)) {
-    groups.push_back(summing_group(plan, bucket, rank));
+  if (!of.has_unlike_teams()) return groups;
+  int number = first_for_teams(plan, stage) + static_cast<int>(of.ranks.size());
+  const StageSlices slices(plan, stage);
+  for (const std::vector<int>& ranks : slices.groups()) {
+    groups.push_back({number++, ranks});
   }
   return groups;
 }
 
+std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
+  std::vector<PlanGroup> groups;
+  if (stage.has_unlike_teams()) {
+    const std::vector<PlanGroup> all = slice_groups(plan, bucket.stage);
+    const StageSlices slices(plan, bucket.stage);
+    const auto index = static_cast<int>(&bucket - plan.buckets.data());
+    for (const SliceSum& sum : slices.sums(index)) groups.push_back(all[sum.group]);
+    return groups;
+  }
+  for (const int rank : stage.members(0)) groups.push_back(summing_group(plan, bucket, rank));
+  return groups;
+}
+
 std::vector<PlanGroup> groups_of(const Plan& plan, int rank) {
-  std::vector<PlanGroup> groups = {replicas_of(plan, rank)};
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (holds(plan, rank, bucket)) groups.push_back(summing_group(plan, bucket, rank));
+  std::vector<PlanGroup> groups;
+  const int s = plan.stage_of_rank(rank);
+  if (plan.stages[static_cast<std::size_t>(s)].has_unlike_teams()) {
+    for (PlanGroup& group : slice_groups(plan, s)) {
+      if (std::binary_search(group.ranks.begin(), group.ranks.end(), rank)) {
+        groups.push_back(std::move(group));
+      }
+    }
+  } else {
+    groups.push_back(replicas_of(plan, rank));
+    for (const PlanBucket& bucket : plan.buckets) {
+      if (holds(plan, rank, bucket)) groups.push_back(summing_group(plan, bucket, rank));
+    }
   }
   if (std::optional<PlanGroup> team = team_of(plan, rank)) groups.push_back(*std::move(team));
   const auto number = [](const PlanGroup& a, const PlanGroup& b) { return a.number < b.number; };
@@ -107,7 +141,7 @@ PlanBucket held_by(const Plan& plan, const PlanBucket& bucket, int rank) {
   for (BucketMember& parameter : held.members) {
     PlanBucket one = bucket;
     one.members = {parameter};
-    parameter.elements = member_elements(plan, one, s, member_of(stage, rank));
+    parameter.elements = rank_elements(plan, one, s, rank);
   }
   return held;
 }

@@ -7,6 +7,7 @@
 // one order. These are within passes, which are one node for all ranks of a stage where
 // `check_progress` looks for cycles.
 #include "ir/plan/body/body.h"
+#include "ir/plan/body/body_text.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/verify.h"
 
@@ -15,7 +16,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,10 +30,13 @@ namespace {
 
 class BodyChecker {
  public:
-  BodyChecker(const Plan& plan, int stage, const PlanBody& body, PlanFaults& faults)
+  /// `replica`: the first that has the body.
+  BodyChecker(const Plan& plan, int stage, std::size_t replica, const PlanBody& body,
+              PlanFaults& faults)
       : plan_(plan),
         index_(stage),
         stage_(plan.stages[static_cast<std::size_t>(stage)]),
+        replica_(replica),
         body_(body),
         faults_(faults) {}
 
@@ -80,11 +86,16 @@ class BodyChecker {
   }
 
   void check_members() {
-    const std::size_t members = stage_.members(0).size();
-    if (body_.members() != members) {
+    const std::size_t members = stage_.members(replica_).size();
+    for (std::size_t i = 0; i < stage_.ranks.size(); ++i) {
+      const std::size_t has = stage_.members(i).size();
+      if (stage_.body_of(i) != stage_.body_of(replica_) || has == body_.members()) continue;
       fail(fmt::format("parts of {} members, teams of {} have {}", body_.members(), stage_.name,
-                       members),
-           "all replicas of a stage have as many members as its body has parts");
+                       has),
+           stage_.has_unlike_teams()
+               ? "a replica has as many members as its body has parts"
+               : "all replicas of a stage have as many members as its body has parts");
+      break;
     }
     for (const std::int64_t part : body_.parts) {
       if (part < 1 || part > kLargestFigure) fail(fmt::format("a member's part is {}", part));
@@ -397,9 +408,60 @@ class BodyChecker {
   const Plan& plan_;
   int index_;
   const PlanStage& stage_;
+  std::size_t replica_;
   const PlanBody& body_;
   PlanFaults& faults_;
 };
+
+/// Checks the numbers of the bodies of a stage, of which `next` is to be the first; returns the one
+/// behind the last, or nothing after a fault.
+std::optional<std::size_t> check_numbers(const Plan& plan, const PlanStage& stage, std::size_t next,
+                                         PlanFaults& faults) {
+  const std::size_t first = next;
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    const int body = stage.body_of(i);
+    const bool known = body >= static_cast<int>(first) && body < static_cast<int>(next);
+    if (!known && (body != static_cast<int>(next) || next >= plan.bodies.size())) {
+      faults.push_back(
+          {fmt::format("stage {} has body=t{}, of {} bodies", stage.name, body, plan.bodies.size()),
+           stage.has_unlike_teams()
+               ? "each stage with teams has bodies of its own, in the order of "
+                 "stages, and within it of the replicas that have them first"
+               : "each stage with teams has a body of its own, in the order of "
+                 "stages"});
+      return {};
+    }
+    next += known ? 0 : 1;
+  }
+  if (stage.has_unlike_teams() && next == first + 1) {
+    faults.push_back(
+        {fmt::format("stage {} names body t{} for each of its replicas", stage.name, first),
+         fmt::format("replicas of one body: body=t{} alone", first)});
+    return {};
+  }
+  return next;
+}
+
+/// Checks that the bodies of a stage, from `first` to the one before `end`, differ, and that not
+/// all of its replicas compute alone.
+void check_unlike(const Plan& plan, const PlanStage& stage, std::size_t first, std::size_t end,
+                  PlanFaults& faults) {
+  bool has_team = false;
+  std::map<std::string, std::string_view> named;  // by text without a name
+  for (std::size_t b = first; b < end; ++b) {
+    PlanBody body = plan.bodies[b];
+    has_team = has_team || body.members() > 1;
+    body.name = "t";
+    const auto [other, added] = named.emplace(print_body(body), plan.bodies[b].name);
+    if (added) continue;
+    faults.push_back({fmt::format("stage {}: bodies {} and {} are the same", stage.name,
+                                  other->second, plan.bodies[b].name),
+                      "replicas that do the same have one body"});
+  }
+  if (has_team) return;
+  faults.push_back({fmt::format("stage {}: no replica has several members", stage.name),
+                    "replicas that are single ranks have no bodies"});
+}
 
 }  // namespace
 
@@ -408,15 +470,16 @@ void check_bodies(const Plan& plan, PlanFaults& faults) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     if (!stage.has_teams()) continue;
-    if (stage.body != static_cast<int>(next) || next >= plan.bodies.size()) {
-      faults.push_back({fmt::format("stage {} has body=t{}, of {} bodies", stage.name, stage.body,
-                                    plan.bodies.size()),
-                        "each stage with teams has a body of its own, in the order of stages"});
-      return;
+    const std::optional<std::size_t> end = check_numbers(plan, stage, next, faults);
+    if (!end) return;
+    const std::size_t first = next;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      if (stage.body_of(i) != static_cast<int>(next)) continue;
+      check_name({"body", 't', next}, plan.bodies[next].name, faults);
+      BodyChecker(plan, static_cast<int>(s), i, plan.bodies[next], faults).run();
+      if (++next == *end) break;
     }
-    check_name({"body", 't', next}, plan.bodies[next].name, faults);
-    BodyChecker(plan, static_cast<int>(s), plan.bodies[next], faults).run();
-    ++next;
+    if (faults.empty()) check_unlike(plan, stage, first, *end, faults);
   }
   if (next == plan.bodies.size()) return;
   faults.push_back({fmt::format("body {} is of no stage", plan.bodies[next].name),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Teams in plans: text, faults, who sends what to whom, refusals.
 #include "ir/plan/body/body.h"
+#include "ir/plan/body/slices.h"
 #include "ir/plan/lookup.h"
 #include "tests/ir/plan/text.h"
 
@@ -8,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +19,7 @@ namespace agpcs {
 namespace {
 
 using testing::plan_with_teams;
+using testing::plan_with_unlike_teams;
 
 std::string message_of(std::string_view text) {
   const Result<Plan> plan = parse_plan(text, "m.plan");
@@ -78,6 +82,156 @@ TEST(PlanTeams, AreSaidOnceForAStage) {
   EXPECT_EQ(print_plan(*again), text);
   EXPECT_EQ(again->stages[0].members(1), (std::vector<int>{1, 3}));
   EXPECT_EQ(again->stages[0].all_ranks(), (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(PlanTeams, UnlikeReplicasHaveBodiesOfTheirOwn) {
+  const std::string text = print_plan(plan_with_unlike_teams());
+  EXPECT_EQ(text.substr(text.find("stage s0"), text.find("  operators") - text.find("stage s0")),
+            "stage s0 ranks=0,2,1,3,5-6 devices=a/0,b/1,a/1,b/2-4 samples=2,1x2 body=t0,t1,t2 "
+            "members=2,1,3 recompute=no operators=3\n");
+  const Result<Plan> again = parse_plan(text, "m.plan");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(print_plan(*again), text);
+  EXPECT_EQ(again->stages[0].members(0), (std::vector<int>{0, 2}));
+  EXPECT_EQ(again->stages[0].members(1), (std::vector<int>{1}));
+  EXPECT_EQ(again->stages[0].members(2), (std::vector<int>{3, 5, 6}));
+  EXPECT_EQ(again->stages[0].body_of(2), 2);
+  EXPECT_EQ(rank_elements(*again, again->buckets[1], 0, 1), 144);
+  EXPECT_EQ(rank_elements(*again, again->buckets[1], 0, 2), 54);
+  EXPECT_EQ(rank_elements(*again, again->buckets[1], 0, 5), 2 * 16 + 16);
+}
+
+std::string unlike_message_with(std::string_view from, std::string_view to) {
+  std::string text = print_plan(plan_with_unlike_teams());
+  const std::size_t at = text.find(from);
+  if (at == std::string::npos) return "no such text: " + std::string(from);
+  return message_of(text.replace(at, from.size(), to));
+}
+
+TEST(PlanTeams, UnlikeReplicasThatDoNotFitTheirBodiesAreNamed) {
+  EXPECT_NE(unlike_message_with("members=2,1,3", "members=2,2,2")
+                .find("body t1: parts of 1 members, teams of s0 have 2\n"
+                      "  hint: a replica has as many members as its body has parts"),
+            std::string::npos);
+  EXPECT_NE(
+      unlike_message_with("members=2,1,3", "members=2,1,4")
+          .find("stage s0 has 6 ranks, 6 devices and 3 bodies for 3 replicas, of 2,1,4 members"),
+      std::string::npos);
+  EXPECT_NE(
+      unlike_message_with("t0,t1,t2 members", "t0,t1 members").find("2 bodies for 3 replicas"),
+      std::string::npos);
+  EXPECT_NE(unlike_message_with("body=t0,t1,t2", "body=t1,t0,t2")
+                .find("stage s0 has body=t1, of 3 bodies"),
+            std::string::npos);
+  EXPECT_NE(unlike_message_with("body=t0,t1,t2", "body=t0,t0,t0")
+                .find("stage s0 names body t0 for each of its replicas"),
+            std::string::npos);
+}
+
+TEST(PlanTeams, BodiesOfAStageDiffer) {
+  Plan plan = plan_with_teams();
+  plan.stages[0].bodies = {0, 1};
+  plan.bodies.push_back(plan.bodies[0]);
+  plan.bodies[1].name = "t1";
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: stage s0: bodies t0 and t1 are the same\n"
+            "  hint: replicas that do the same have one body");
+}
+
+/// Prints what each set of ranks sums of a bucket, and where each rank has it; "-" where it counts
+/// for nothing.
+std::string slices_text(const Plan& plan, int bucket) {
+  const StageSlices slices(plan, 0);
+  std::string text;
+  for (const SliceSum& sum : slices.sums(bucket)) {
+    text += "sum of " + std::to_string(sum.elements) + ":";
+    for (const int rank : slices.groups()[sum.group]) {
+      text += " " + std::to_string(rank);
+      for (const RankSlice& own : slices.of_rank(bucket, rank)) {
+        if (own.group != sum.group) continue;
+        EXPECT_EQ(own.elements(), sum.elements);
+        for (const ElementRange& run : own.runs) {
+          text += (own.counts ? "[" : "-[") + std::to_string(run.begin) + "," +
+                  std::to_string(run.end) + ")";
+        }
+      }
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// Of the bias of 16, ranks 0 and 2 have 10 and 6, and ranks 3, 5 and 6 copies, of which one counts.
+TEST(PlanTeams, UnlikeReplicasSumSlices) {
+  Plan plan = plan_with_unlike_teams();
+  plan.buckets[1].members = {{"fc1.bias", 16}};
+  EXPECT_EQ(slices_text(plan, 1),
+            "sum of 10: 0[0,10) 1[0,10) 3[0,10) 5-[0,10) 6-[0,10)\n"
+            "sum of 6: 1[10,16) 2[0,6) 3[10,16) 5-[10,16) 6-[10,16)\n");
+}
+
+// Of the weight of 4x4, ranks 0 and 2 have 3 and 1 columns, ranks 3, 5 and 6 have 2, 1 and 1 rows.
+TEST(PlanTeams, ColumnsAndRowsAreCutIntoBoxes) {
+  Plan plan = plan_with_unlike_teams();
+  plan.buckets[1].members = {{"fc1.weight", 16}};
+  plan.bodies[0].divisions[0].pieces = {3, 1};
+  for (PlanBody& body : plan.bodies) body.tensors[0].shape = {{4, 0}, {4, 0}};
+  EXPECT_EQ(slices_text(plan, 1),
+            "sum of 6: 0[0,6) 1[0,3)[4,7) 3[0,3)[4,7)\n"
+            "sum of 3: 0[6,9) 1[8,11) 5[0,3)\n"
+            "sum of 3: 0[9,12) 1[12,15) 6[0,3)\n"
+            "sum of 2: 1[3,4)[7,8) 2[0,2) 3[3,4)[7,8)\n"
+            "sum of 1: 1[11,12) 2[2,3) 5[3,4)\n"
+            "sum of 1: 1[15,16) 2[3,4) 6[3,4)\n");
+}
+
+// Each element of a rank is in one slice, and each element of the model is counted once for each
+// replica: for random parts, axes and bands.
+TEST(PlanTeams, SlicesOfRandomPartsCoverEachElementOnce) {
+  std::uint64_t state = 7;
+  const auto below = [&](std::uint64_t n) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<std::int64_t>((state >> 33) % n);
+  };
+  for (int turn = 0; turn < 200; ++turn) {
+    Plan plan = plan_with_unlike_teams();
+    plan.buckets[1].members = {{"fc1.weight", 24 * 24}};
+    for (PlanBody& body : plan.bodies) {
+      body.tensors[0].shape = {{24, 0}, {24, 0}};
+      if (body.members() == 1 || below(4) == 0) {
+        body.tensors[0].forms = {{Lying::kCopy}};
+        continue;
+      }
+      const std::int64_t first = 1 + below(3);
+      body.divisions = {{body.members() == 2 ? std::vector<std::int64_t>{first, 4 - first}
+                                             : std::vector<std::int64_t>{first, 1, 4 - first}}};
+      if (body.members() == 3) body.divisions[0].pieces = {2, 1, 1};
+      body.tensors[0].forms = {{Lying::kPart, static_cast<int>(below(2)), 0}};
+      if (below(2) == 0) body.tensors[0].forms[0].bands = {4, 12, 8};
+    }
+    const StageSlices slices(plan, 0);
+    const PlanStage& stage = plan.stages[0];
+    std::int64_t summed = 0;
+    for (const SliceSum& sum : slices.sums(1)) summed += sum.elements;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      std::int64_t counted = 0;
+      for (const int rank : stage.members(i)) {
+        const std::int64_t held = rank_elements(plan, plan.buckets[1], 0, rank);
+        std::vector<int> times(static_cast<std::size_t>(held), 0);
+        for (const RankSlice& own : slices.of_rank(1, rank)) {
+          counted += own.counts ? own.elements() : 0;
+          for (const ElementRange& run : own.runs) {
+            for (std::int64_t e = run.begin; e < run.end; ++e) {
+              ++times.at(static_cast<std::size_t>(e));
+            }
+          }
+        }
+        EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << "rank " << rank;
+      }
+      const bool copies = summed > 24 * 24;  // all replicas have two copies
+      EXPECT_EQ(counted, copies ? summed : 24 * 24) << "turn " << turn;
+    }
+  }
 }
 
 TEST(PlanTeams, FormsExtentsAndNumbersAreTheirText) {

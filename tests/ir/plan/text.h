@@ -115,6 +115,14 @@ inline Plan plan_with_idle_rank() {
   return plan;
 }
 
+/// Gives a plan a figure for each expectation.
+inline void expect_all(Plan& plan) {
+  plan.expect.clear();
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+}
+
 /// The small plan with two teams of two ranks in stage s0, which divide 5 : 3 what makes h.
 inline Plan plan_with_teams() {
   Plan plan = *parse_plan(kPlanText, "m.plan");
@@ -138,10 +146,40 @@ inline Plan plan_with_teams() {
   body.forward = {{0, 1}, {0, -1, 2, 1}, {2, 2}};
   body.backward = {{2, 2}, {0, -1, 2, 1}, {0, 1}};
   plan.bodies = {body};
-  plan.expect.clear();
-  for (const std::string& name : expectation_names(plan)) {
-    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
-  }
+  expect_all(plan);
+  return plan;
+}
+
+/// The same with three ranks in place of the second team: rank 1 computes alone, and ranks 3, 5 and
+/// 6 are a team that divides the weight's rows, 2 : 1 : 1.
+inline Plan plan_with_unlike_teams() {
+  Plan plan = plan_with_teams();
+  PlanStage& teams = plan.stages[0];
+  teams.ranks = {0, 1, 3};
+  teams.devices = {"a/0", "a/1", "b/2"};
+  teams.further_ranks = {{2}, {}, {5, 6}};
+  teams.further_devices = {{"b/1"}, {}, {"b/3", "b/4"}};
+  teams.samples = {2, 1, 1};
+  teams.bodies = {0, 1, 2};
+  PlanBody alone = plan.bodies[0];
+  alone.name = "t1";
+  alone.parts = {1};
+  alone.divisions.clear();
+  for (BodyOperator& one : alone.operators) one = {one.name};
+  alone.tensors.pop_back();
+  for (BodyTensor& one : alone.tensors) one.forms = {{Lying::kCopy}};
+  alone.forward = {{0, 2}};
+  alone.backward = {{0, 2}};
+  PlanBody rows = alone;
+  rows.name = "t2";
+  rows.parts = {2, 1, 1};
+  rows.divisions = {{{2, 1, 1}}};
+  rows.operators[0].split = "rows";
+  rows.operators[0].division = 0;
+  rows.tensors[0].forms = {{Lying::kPart, 0, 0}};
+  plan.bodies.push_back(alone);
+  plan.bodies.push_back(rows);
+  expect_all(plan);
   return plan;
 }
 

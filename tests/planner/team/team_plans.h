@@ -43,31 +43,54 @@ inline TeamBody whole_body(const Graph& graph) {
   return body;
 }
 
+/// Returns the body that is best for such parts of the operators of a stage, on links of `link`
+/// bytes per second; of one part, that of a member that computes alone.
+inline TeamBody body_of_parts(const Strategy& strategy, const Graph& graph, std::size_t stage,
+                              const std::vector<std::int64_t>& parts, double link) {
+  TeamProblem problem{graph, {}, parts, 2, 2, Precision::kFp32, {}};
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    if (strategy.stage_of[static_cast<std::size_t>(op)] == static_cast<int>(stage)) {
+      problem.ops.push_back(op);
+    }
+  }
+  const std::size_t members = problem.parts.size();
+  if (members == 1) return lone_body(graph, problem.ops);
+  const TeamSpeeds speeds = {std::vector<double>(members, 1e12), std::vector<double>(members, 2e12),
+                             link, 1e-9};
+  problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
+  // Bodies with all kinds of exchanges: what is copied within a device costs nothing.
+  problem.costs.exchange = [given = problem.costs.exchange](TeamTraffic traffic) {
+    traffic.copied.clear();
+    return given(traffic);
+  };
+  Result<TeamChoice> choice = choose_team_body(problem);
+  AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+  return std::move(choice->body);
+}
+
 /// Gives each stage of `strategy` that has further members the body that is best for such parts, of
 /// one such stage after the other, on links of `link` bytes per second.
 inline void add_bodies(Strategy& strategy, const Graph& graph,
                        const std::vector<std::vector<std::int64_t>>& parts, double link = 3e11) {
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     if (strategy.stages[s].further.empty()) continue;
-    TeamProblem problem{graph, {}, parts[strategy.bodies.size()], 2, 2, Precision::kFp32, {}};
-    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-      if (strategy.stage_of[static_cast<std::size_t>(op)] == static_cast<int>(s)) {
-        problem.ops.push_back(op);
-      }
-    }
-    const std::size_t members = problem.parts.size();
-    const TeamSpeeds speeds = {std::vector<double>(members, 1e12),
-                               std::vector<double>(members, 2e12), link, 1e-9};
-    problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
-    // Bodies with all kinds of exchanges: what is copied within a device costs nothing.
-    problem.costs.exchange = [given = problem.costs.exchange](TeamTraffic traffic) {
-      traffic.copied.clear();
-      return given(traffic);
-    };
-    Result<TeamChoice> choice = choose_team_body(problem);
-    AGPCS_CHECK(choice.ok(), "{}", choice.status().message());
+    TeamBody body = body_of_parts(strategy, graph, s, parts[strategy.bodies.size()], link);
     strategy.stages[s].body = static_cast<int>(strategy.bodies.size());
-    strategy.bodies.push_back(std::move(choice->body));
+    strategy.bodies.push_back(std::move(body));
+  }
+}
+
+/// Gives the replicas of the first stage bodies of their own, by their members' parts.
+inline void add_unlike_bodies(Strategy& strategy, const Graph& graph,
+                              const std::vector<std::vector<std::int64_t>>& parts,
+                              double link = 3e11) {
+  std::map<std::vector<std::int64_t>, int> known;
+  StageSpec& spec = strategy.stages[0];
+  spec.body = 0;
+  for (const std::vector<std::int64_t>& own : parts) {
+    const auto [body, added] = known.try_emplace(own, static_cast<int>(strategy.bodies.size()));
+    if (added) strategy.bodies.push_back(body_of_parts(strategy, graph, 0, own, link));
+    spec.bodies.push_back(body->second);
   }
 }
 

@@ -16,15 +16,25 @@ std::string plan_kind(const Plan& plan) {
   if (plan.stages.size() != 1) return fmt::format("pipeline of {} stages", plan.stages.size());
   const PlanStage& stage = plan.stages.front();
   if (!stage.has_teams()) return "data parallel";
+  if (stage.has_unlike_teams()) return fmt::format("{} unlike replicas", stage.ranks.size());
   return stage.ranks.size() == 1 ? "one team" : fmt::format("{} teams", stage.ranks.size());
 }
 
 std::string teams_text(const Plan& plan, const PlanStage& stage) {
-  if (!stage.has_teams()) return "";
-  const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body)];
-  return fmt::format("{} of {} members by body {}, parts {}",
-                     plural(static_cast<std::int64_t>(stage.ranks.size()), "team"), body.members(),
-                     body.name, print_numbers(body.parts, ':'));
+  std::string text;
+  for (const int index : bodies_of(stage)) {
+    const PlanBody& body = plan.bodies[static_cast<std::size_t>(index)];
+    std::int64_t teams = 0;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) teams += stage.body_of(i) == index ? 1 : 0;
+    if (!text.empty()) text += "; ";
+    if (body.members() == 1) {
+      text += fmt::format("{} by body {}", plural(teams, "single device"), body.name);
+      continue;
+    }
+    text += fmt::format("{} of {} members by body {}, parts {}", plural(teams, "team"),
+                        body.members(), body.name, print_numbers(body.parts, ':'));
+  }
+  return text;
 }
 
 std::string divided_operators(const PlanBody& body) {
@@ -38,8 +48,15 @@ std::string teams_lines(const Plan& plan) {
   std::string text;
   for (const PlanStage& stage : plan.stages) {
     if (!stage.has_teams()) continue;
-    text += fmt::format("  {}: {}, which divide {}\n", stage.name, teams_text(plan, stage),
-                        divided_operators(plan.bodies[static_cast<std::size_t>(stage.body)]));
+    std::string divided;
+    for (const int index : bodies_of(stage)) {
+      const PlanBody& body = plan.bodies[static_cast<std::size_t>(index)];
+      if (body.members() == 1) continue;
+      divided += divided.empty() ? "" : " and ";
+      divided += divided_operators(body);
+    }
+    text +=
+        fmt::format("  {}: {}, which divide {}\n", stage.name, teams_text(plan, stage), divided);
   }
   return text;
 }

@@ -10,7 +10,8 @@ namespace agpcs {
 
 /// Returns what a plan is in a word or two: "data parallel", "2 teams", "pipeline of 3 stages".
 std::string plan_kind(const Plan& plan);
-/// Returns "2 teams of 2 members by body t0, parts 5:3"; nothing where replicas are single ranks.
+/// Returns "2 teams of 2 members by body t0, parts 5:3", behind "; " the replicas of the next body;
+/// nothing where replicas are single ranks.
 std::string teams_text(const Plan& plan, const PlanStage& stage);
 /// Returns "11 of 17 operators": those that members divide.
 std::string divided_operators(const PlanBody& body);

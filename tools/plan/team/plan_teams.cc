@@ -118,30 +118,41 @@ std::string collectives_text(const PlanBody& body) {
 }
 
 std::string body_text(const PlanBody& body) {
+  if (body.members() == 1) return fmt::format("  body {} divides nothing\n", body.name);
   return fmt::format("  members divide {}, and exchange\n    {}\n", divided_operators(body),
                      collectives_text(body));
 }
+
+namespace {
+
+const PlanBody& body_of_rank(const Plan& plan, const PlanStage& stage, int rank) {
+  return plan.bodies[at(stage.body_of(static_cast<std::size_t>(replica_of(stage, rank))))];
+}
+
+}  // namespace
 
 std::string member_table(const Plan& plan, const StepModel& model) {
   if (plan.bodies.empty()) return "";
   const std::vector<std::string> devices = devices_of_ranks(plan);
   std::vector<TableRow> rows;
-  for_each_member(plan, model,
-                  [&](const PlanStage& stage, int rank, std::size_t member,
-                      const MemberPass& forward, const MemberPass& backward) {
-                    TableRow row;
-                    row.name = devices[at(rank)];
-                    const std::string part = part_text(plan.bodies[at(stage.body)], member);
-                    for (const MemberPass* const pass : {&forward, &backward}) {
-                      row.figures.push_back(seconds_figure(pass->computing()));
-                      row.figures.push_back(seconds_figure(pass->part.exchange));
-                      row.figures.push_back(seconds_figure(pass->part.waiting));
-                    }
-                    row.figures.insert(row.figures.begin(), {0, part, ""});
-                    row.figures.insert(row.figures.begin(), {0, stage.name, ""});
-                    row.alike = {fmt::format("{} {}", stage.name, member)};
-                    rows.push_back(std::move(row));
-                  });
+  for_each_member(
+      plan, model,
+      [&](const PlanStage& stage, int rank, std::size_t member, const MemberPass& forward,
+          const MemberPass& backward) {
+        TableRow row;
+        row.name = devices[at(rank)];
+        const std::string part = part_text(body_of_rank(plan, stage, rank), member);
+        for (const MemberPass* const pass : {&forward, &backward}) {
+          row.figures.push_back(seconds_figure(pass->computing()));
+          row.figures.push_back(seconds_figure(pass->part.exchange));
+          row.figures.push_back(seconds_figure(pass->part.waiting));
+        }
+        row.figures.insert(row.figures.begin(), {0, part, ""});
+        row.figures.insert(row.figures.begin(), {0, stage.name, ""});
+        row.alike = {fmt::format("{} {} {}", stage.name, member,
+                                 stage.body_of(static_cast<std::size_t>(replica_of(stage, rank))))};
+        rows.push_back(std::move(row));
+      });
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) {
     cells.push_back(cells_of(row));
@@ -173,7 +184,7 @@ Json members_json(const Plan& plan, const StepModel& model) {
                                     {"device", devices[at(rank)]},
                                     {"stage", stage.name},
                                     {"member", member},
-                                    {"part", part_text(plan.bodies[at(stage.body)], member)},
+                                    {"part", part_text(body_of_rank(plan, stage, rank), member)},
                                     {"forward", pass_json(forward)},
                                     {"backward", pass_json(backward)},
                                     {"step_end_seconds", end.exchange}});

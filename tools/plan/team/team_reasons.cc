@@ -299,7 +299,9 @@ Result<OtherPlan> seed_with_teams(const Problem& given) {
 std::size_t members_of_all(const Plan& plan) {
   std::set<std::size_t> sizes;
   for (const PlanStage& stage : plan.stages) {
-    if (stage.has_teams()) sizes.insert(stage.members(0).size());
+    for (std::size_t i = 0; i < stage.ranks.size() && stage.has_teams(); ++i) {
+      sizes.insert(stage.members(i).size());
+    }
   }
   return sizes.size() == 1 ? *sizes.begin() : 0;
 }

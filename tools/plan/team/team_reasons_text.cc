@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/at.h"
 #include "ir/base/units.h"
+#include "ir/plan/body/body.h"
 #include "tools/common/joined_rows.h"
 #include "tools/common/words/plan_words.h"
 #include "tools/plan/team/plan_teams.h"
@@ -29,12 +30,24 @@ std::string longer(double seconds, double step) {
   return fmt::format("{:+.{}f}%", percent, digits);
 }
 
+/// Returns what the members of a stage's teams exchange, by body.
+std::string collectives_of_stage(const Plan& plan, const PlanStage& stage) {
+  std::string text;
+  for (const int index : bodies_of(stage)) {
+    const PlanBody& body = plan.bodies[at(index)];
+    if (body.members() == 1) continue;
+    if (!text.empty()) text += fmt::format("; by {} ", body.name);
+    text += collectives_text(body);
+  }
+  return text;
+}
+
 /// Returns lines about what the teams of a stage exchange.
 std::vector<std::string> exchange_lines(const Plan& plan, const Cluster& cluster,
                                         const StageExchanges& of, double step) {
   const PlanStage& stage = plan.stages[at(of.stage)];
   std::vector<std::string> lines = {
-      fmt::format("{}: {}", stage.name, collectives_text(plan.bodies[at(stage.body)])),
+      fmt::format("{}: {}", stage.name, collectives_of_stage(plan, stage)),
       fmt::format("exchange {} of the step ({}), {} from each member", figure(of.seconds, "s"),
                   percent_of(of.seconds, step), byte_figure(of.bytes_sent))};
   if (of.link != kNone) {

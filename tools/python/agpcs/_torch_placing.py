@@ -73,6 +73,10 @@ def _refuse(data):
             raise UsageError(f"stage {stage['name']} of the plan has the optimizer's state in the memory of hosts, which "
                              "agpcs.torch.Job does not do yet\n"
                              "  hint: make the plan with agpcs-compile --without offload, or replay it with agpcs-run")
+        if any("body" in replica for replica in stage["replicas"]):
+            raise PlanMismatch(
+                f"the replicas of stage {stage['name']} of the plan are unlike teams, which agpcs.torch.Job does not run yet"
+            )
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
 

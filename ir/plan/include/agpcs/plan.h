@@ -49,7 +49,10 @@ std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every
 ///
 /// A replica may be a team: several ranks that compute the same samples and divide the operators as
 /// a `PlanBody` says. Then `ranks` and `devices` are those of the teams' first members. All members
-/// run the stage's program, in which `forward` and `backward` play the body.
+/// run the stage's program, in which `forward` and `backward` play the body. Replicas may have
+/// unlike bodies, of unlike numbers of members or with other parts; a rank that computes alone
+/// beside teams has a body of one member. Such ranks sum gradients slice by slice
+/// (ir/plan/body/slices.h).
 ///
 /// With Schedule::kInterleaved, ranks have several stages: stages go round over sets of ranks, each
 /// of which comes again after all others, with equal devices and samples.
@@ -76,11 +79,15 @@ struct PlanStage {
   };
   std::vector<Run> operators;
   int body = -1;  ///< what members of teams do, an index into Plan::bodies; -1: no teams
+  /// Where replicas have unlike bodies: that of each, parallel to `ranks`; `body` is the first one.
+  std::vector<int> bodies = {};
   /// With teams: the further members of each replica, in the body's order, parallel to `ranks`.
   std::vector<std::vector<int>> further_ranks = {};
   std::vector<std::vector<std::string>> further_devices = {};
   bool idle() const { return operators.empty(); }
   bool has_teams() const { return body >= 0; }
+  bool has_unlike_teams() const { return !bodies.empty(); }
+  int body_of(std::size_t replica) const { return bodies.empty() ? body : bodies[replica]; }
   std::vector<int> members(std::size_t replica) const;  ///< the ranks of a replica
   std::vector<int> all_ranks() const;                   ///< of all replicas, ascending
   /// Returns the samples that replica `replica` takes of a micro-batch, larger or smaller.
@@ -156,12 +163,13 @@ struct BodyStep {
   bool is_exchange() const { return tensor >= 0; }
 };
 
-/// What the members of the teams of a stage do in one forward and one backward pass of a
-/// micro-batch. All members go through the steps in their order, so that their exchanges are in one
-/// order, too. What comes from other stages is a copy on every member, what goes there leaves as
-/// one, and so do gradients. Parameters are copies or parts, and so are their gradients and what
-/// the optimizer keeps for them. After the last backward pass of a step, and before a bucket has
-/// its last gradient, `step_end` sums gradients of parameters of which members have summands.
+/// What the members of the teams of a stage, or of some of them, do in one forward and one backward
+/// pass of a micro-batch. All members go through the steps in their order, so that their exchanges
+/// are in one order, too. What comes from other stages is a copy on every member, what goes there
+/// leaves as one, and so do gradients. Parameters are copies or parts, and so are their gradients
+/// and what the optimizer keeps for them. After the last backward pass of a step, and before a
+/// bucket has its last gradient, `step_end` sums gradients of parameters of which members have
+/// summands.
 struct PlanBody {
   std::string name;                 ///< "t0", ...
   std::vector<std::int64_t> parts;  ///< of each member, as they were asked for
@@ -350,7 +358,7 @@ struct Plan {
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<PlanStage> stages;
-  std::vector<PlanBody> bodies;  ///< of the stages that have teams, in their order
+  std::vector<PlanBody> bodies;  ///< of the stages that have teams, in their order; each differs
   std::vector<Cut> cuts;
   std::vector<PlanFlow> flows;  ///< the flows that buckets name
   std::vector<PlanBucket> buckets;
