@@ -6,6 +6,7 @@
 #include "ir/base/check.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
+#include "ir/plan/body/slices.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/message_tags.h"
@@ -239,13 +240,18 @@ class TrafficCounter {
 
   /// Adds neighbours that need not send anything, and what the members of teams exchange.
   void add_stage(const PlanStage& stage) {
-    for (const int rank : stage.members(0)) add_ring(replicas_of(plan_, rank).ranks, 0, 0);
+    if (stage.has_unlike_teams()) {
+      const auto index = static_cast<int>(&stage - plan_.stages.data());
+      for (const PlanGroup& group : slice_groups(plan_, index)) add_ring(group.ranks, 0, 0);
+    } else {
+      for (const int rank : stage.members(0)) add_ring(replicas_of(plan_, rank).ranks, 0, 0);
+    }
     for (std::size_t i = 0; stage.has_teams() && i < stage.ranks.size(); ++i) add_team(stage, i);
   }
 
   void add_team(const PlanStage& stage, std::size_t replica) {
     const std::vector<int> ranks = team_of(plan_, stage.ranks[replica])->ranks;
-    const PlanBody& body = plan_.bodies[static_cast<std::size_t>(stage.body)];
+    const PlanBody& body = plan_.bodies[static_cast<std::size_t>(stage.body_of(replica))];
     add_ring(ranks, 0, 0);
     for (std::int64_t mb = 0; mb < plan_.micro_batches; ++mb) {
       const std::int64_t samples = stage.samples_of(replica, plan_.is_smaller(mb));
@@ -285,8 +291,18 @@ class TrafficCounter {
 
   void add_bucket(const PlanBucket& bucket) {
     const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
+    if (stage.has_unlike_teams()) return add_slices(bucket);
     for (const int rank : stage.members(0)) {
       add_bucket(held_by(plan_, bucket, rank), summing_group(plan_, bucket, rank).ranks);
+    }
+  }
+
+  void add_slices(const PlanBucket& bucket) {
+    const StageSlices slices(plan_, bucket.stage);
+    for (const SliceSum& sum : slices.sums(static_cast<int>(&bucket - plan_.buckets.data()))) {
+      PlanBucket own = bucket;
+      own.members = {{bucket.name, sum.elements}};
+      add_bucket(own, slices.groups()[sum.group]);
     }
   }
 

@@ -53,7 +53,8 @@ void add_bucket(const Plan& plan, const PlanStage& stage, const PlanBucket& buck
     StateItem whole{member.parameter, kValueSlot, member.elements};
     StateItem own = whole;
     if (stage.has_teams()) {
-      const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body)];
+      const auto replica = static_cast<std::size_t>(replica_of(stage, rank));
+      const PlanBody& body = plan.bodies[static_cast<std::size_t>(stage.body_of(replica))];
       const BodyTensor* parameter = find_parameter(body, member.parameter);
       if (parameter != nullptr) take_part(body, *parameter, member_of(stage, rank), own);
       whole = own;

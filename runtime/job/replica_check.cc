@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/replica_check.h"
 
+#include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/resolved_program.h"
@@ -18,6 +19,20 @@
 
 namespace agpcs {
 namespace {
+
+// Returns the ranks that hold the same as a rank: the members of its number of those replicas that
+// have its body.
+std::vector<int> alike_ranks(const Plan& plan, int rank) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(plan.stage_of_rank(rank))];
+  if (!stage.has_unlike_teams()) return replicas_of(plan, rank).ranks;
+  const int body = stage.body_of(static_cast<std::size_t>(replica_of(stage, rank)));
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    if (stage.body_of(i) == body) ranks.push_back(stage.members(i)[member_of(stage, rank)]);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
@@ -82,7 +97,7 @@ Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& 
 
 Status check_replicas(const Plan& plan, int rank, const Executor& executor, Transport& transport,
                       std::int64_t step, std::chrono::milliseconds limit) {
-  const std::vector<int> replicas = replicas_of(plan, rank).ranks;
+  const std::vector<int> replicas = alike_ranks(plan, rank);
   if (replicas.size() == 1 || executor.state().empty()) return {};
   const auto own = sum_of_parameters(plan, rank, executor);
   Status status = own.status();

@@ -2,6 +2,7 @@
 // Passes over the program, and what is computed in them.
 #include "runtime/replay/plan_replayer.h"
 
+#include "ir/plan/body/body.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/replay/finite.h"
@@ -22,15 +23,28 @@ std::string rank_name(const Plan& plan, int rank) {
   return fmt::format("rank {} ({})", rank, device_of_rank(plan, rank));
 }
 
+namespace {
+
+/// Returns whether no earlier replica has what `rank` holds of a bucket. Of unlike teams, the first
+/// has all of it.
+bool is_first_of_its_number(const Plan& plan, const PlanBucket& bucket, int rank) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(plan.stage_of_rank(rank))];
+  if (stage.has_unlike_teams()) return replica_of(stage, rank) == 0;
+  return summing_group(plan, bucket, rank).ranks.front() == rank;
+}
+
+}  // namespace
+
 PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
-                           GradientRounding rounding, Transport& transport, Executor& executor,
-                           const ReplayOptions& options, int record_after)
+                           GradientRounding rounding, SliceSums slices, Transport& transport,
+                           Executor& executor, const ReplayOptions& options, int record_after)
     : program_(std::move(program)),
       name_(rank_name(plan, rank)),
       world_(world_group(plan)),
       statistics_every_(plan.training.statistics_every),
       max_norm_(plan.training.optimizer.max_norm),
       rounding_(std::move(rounding)),
+      slices_(std::move(slices)),
       transport_(transport),
       executor_(executor),
       options_(options),
@@ -48,8 +62,7 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
     if (!holds(plan, rank, bucket)) continue;
     owned_.back() = bucket.is_sharded() ? owned_elements(plan, bucket, rank)
                                         : ElementRange{0, buckets_.back().elements()};
-    const bool counts =
-        bucket.is_sharded() || summing_group(plan, bucket, rank).ranks.front() == rank;
+    const bool counts = bucket.is_sharded() || is_first_of_its_number(plan, bucket, rank);
     if (counts) normed_.push_back(static_cast<int>(owned_.size()) - 1);
   }
   is_reduced_.resize(plan.buckets.size(), 0);
@@ -250,7 +263,7 @@ bool PlanReplayer::compute_step() {
 
 bool PlanReplayer::await(const ResolvedInstruction& instruction) {
   const bool updates = instruction.id.opcode == Opcode::kUpdate;
-  if (updates && !(keep_scattered() && take_sums() && clip())) return false;
+  if (updates && !(keep_scattered() && take_slices() && take_sums() && clip())) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
     if (awaited == kNoInstruction) continue;
@@ -340,6 +353,15 @@ Status PlanReplayer::check_gradient(int bucket) {
   }
   AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
   return agpcs::check_gradient(members, buffer, step_);
+}
+
+bool PlanReplayer::take_slices() {
+  for (const std::size_t index : stream(StreamKind::kCollective)) {
+    if (at(index).slices.empty()) continue;
+    if (!order_after(Stream::kCollective, index)) return false;
+    slices_.take(at(index), index);
+  }
+  return true;
 }
 
 // Takes sums back while later buckets are on their way.

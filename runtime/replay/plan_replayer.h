@@ -8,6 +8,7 @@
 #include "runtime/replay/in_order.h"
 #include "runtime/replay/recording_replayer.h"
 #include "runtime/replay/resolved_program.h"
+#include "runtime/replay/slice_sums.h"
 #include "runtime/support/operation_times.h"
 #include "runtime/support/recording.h"
 
@@ -35,8 +36,8 @@ class PlanReplayer final : public RecordingReplayer,
                            private ParameterSource {
  public:
   PlanReplayer(const Plan& plan, int rank, ResolvedProgram program, GradientRounding rounding,
-               Transport& transport, Executor& executor, const ReplayOptions& options,
-               int record_after);
+               SliceSums slices, Transport& transport, Executor& executor,
+               const ReplayOptions& options, int record_after);
   ~PlanReplayer() override;
   PlanReplayer(const PlanReplayer&) = delete;
   PlanReplayer& operator=(const PlanReplayer&) = delete;
@@ -86,6 +87,8 @@ class PlanReplayer final : public RecordingReplayer,
   Status add_squares();
   Status check_loss() const;
   Status check_gradient(int bucket);
+  /// Takes back all sums of slices, each as soon as it is there.
+  bool take_slices();
   /// Takes back all sums that travelled in a wire type, each as soon as it is there.
   bool take_sums();
   Status take_sum(int bucket);
@@ -100,6 +103,8 @@ class PlanReplayer final : public RecordingReplayer,
   }
   /// Fills the bucket of a reduce_scatter of one micro-batch, when the one before it has ended.
   bool fill(std::size_t index);
+  /// Takes the slices of an all_reduce from its bucket.
+  bool fill_slices(std::size_t index);
   /// Keeps this rank's part of the last reduce_scatter of one micro-batch, if it is not kept yet:
   /// computations from now on come after it.
   bool keep_scattered();
@@ -130,6 +135,7 @@ class PlanReplayer final : public RecordingReplayer,
   const double max_norm_;            // 0: gradients are not clipped
   std::vector<int> normed_;          // buckets whose squares this rank adds
   GradientRounding rounding_;
+  SliceSums slices_;
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;

@@ -71,6 +71,19 @@ bool PlanReplayer::fill(std::size_t index) {
   return failure_.ok();
 }
 
+bool PlanReplayer::fill_slices(std::size_t index) {
+  const int bucket = at(index).id.object;
+  const Buffer* const rounded = rounding_.rounded(bucket);
+  const Result<Buffer> held =
+      rounded != nullptr ? Result<Buffer>(*rounded) : executor_.bucket(bucket);
+  if (held.ok()) {
+    slices_.fill(at(index), index, *held);
+  } else {
+    fail(at(index).name, held.status());
+  }
+  return failure_.ok();
+}
+
 bool PlanReplayer::keep_scattered() {
   if (scattering_ == kNoInstruction) return true;
   const std::size_t index = std::exchange(scattering_, kNoInstruction);
@@ -110,8 +123,10 @@ void PlanReplayer::post(std::size_t index) {
   if (sums_one_micro_batch(instruction.id) && !skips(instruction) && !fill(index)) return;
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
   const std::size_t parts = skips(instruction)                ? 0
+                            : !instruction.slices.empty()     ? instruction.slices.size()
                             : kind == StreamKind::kCollective ? 1
                                                               : instruction.transfers.size();
+  if (parts > 0 && !instruction.slices.empty() && !fill_slices(index)) return;
   posted_[index] = {newest + 1, newest + parts};
   for (std::size_t part = 0; part < parts; ++part) {
     const auto ticket = post(index, part);
@@ -123,6 +138,10 @@ void PlanReplayer::post(std::size_t index) {
 
 Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
   const ResolvedInstruction& instruction = at(index);
+  if (!instruction.slices.empty()) {
+    return transport_.all_reduce(slices_.buffer_of(instruction, index, part),
+                                 instruction.slices[part].group, instruction.algorithm);
+  }
   AGPCS_TRY(const Buffer buffer, buffer_of(instruction, part));
   switch (instruction.id.opcode) {
     case Opcode::kSend:

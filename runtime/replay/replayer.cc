@@ -27,7 +27,10 @@ Status open_groups(const Plan& plan, int rank, Transport& transport) {
   for (const PlanGroup& group : groups_of(plan, rank)) {
     AGPCS_RETURN_IF_ERROR(transport.open_group(group.number, group.ranks, hosts));
   }
+  if (plan.flows.empty()) return {};
   const std::vector<int> stages = stages_of_rank(plan, rank);
+  const auto first = static_cast<std::size_t>(stages.front());
+  if (plan.stages[first].has_unlike_teams()) return {};  // it has no flow
   const int group = replicas_of(plan, rank).number;
   for (std::size_t f = 0; f < plan.flows.size(); ++f) {
     if (std::find(stages.begin(), stages.end(), plan.flows[f].stage) == stages.end()) continue;
@@ -53,9 +56,10 @@ Result<std::unique_ptr<RecordingReplayer>> build(const Plan& plan, int rank, Tra
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(prepare_executor(plan, rank, executor));
   AGPCS_RETURN_IF_ERROR(connect_team(plan, rank, transport, executor, options.limit));
   AGPCS_TRY(GradientRounding rounding, GradientRounding::make(plan, program, executor));
+  AGPCS_TRY(SliceSums slices, SliceSums::make(plan, program, executor));
   auto replayer =
-      std::make_unique<PlanReplayer>(plan, rank, std::move(program), std::move(rounding), transport,
-                                     executor, options, record_after);
+      std::make_unique<PlanReplayer>(plan, rank, std::move(program), std::move(rounding),
+                                     std::move(slices), transport, executor, options, record_after);
   AGPCS_RETURN_IF_ERROR(replayer->connect_parameters());
   return std::unique_ptr<RecordingReplayer>(std::move(replayer));
 }

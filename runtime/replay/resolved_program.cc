@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -102,7 +103,11 @@ class Resolver {
     resolved.group = world_group(plan_);
     if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
-      resolved.group = summing_group(plan_, bucket, rank_).number;
+      if (plan_.stages[static_cast<std::size_t>(stage_)].has_unlike_teams()) {
+        add_slices(id.object, resolved);
+      } else {
+        resolved.group = summing_group(plan_, bucket, rank_).number;
+      }
       resolved.algorithm = bucket.algorithm;
       resolved.flow = bucket.flow;
       resolved.parts = bucket.parts;
@@ -115,6 +120,15 @@ class Resolver {
       }
     }
     resolved_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
+  }
+
+  void add_slices(int bucket, ResolvedInstruction& resolved) {
+    if (groups_.empty()) groups_ = slice_groups(plan_, stage_);
+    if (!slices_) slices_.emplace(plan_, stage_);
+    for (RankSlice& slice : slices_->of_rank(bucket, rank_)) {
+      const int number = groups_[slice.group].number;
+      resolved.slices.push_back({number, std::move(slice)});
+    }
   }
 
   // Streams are in order, so the last instruction of each stands for all before it. Computations
@@ -205,6 +219,8 @@ class Resolver {
   const Plan& plan_;
   const int rank_, stage_;  // the first of `stages_`
   const std::vector<int> stages_;
+  std::vector<PlanGroup> groups_;      // of slices
+  std::optional<StageSlices> slices_;  // made for the first bucket that has some
   std::map<Key, std::size_t> index_;
   ResolvedProgram resolved_;
 };

@@ -3,6 +3,8 @@
 // then a walk over arrays.
 #pragma once
 
+#include "ir/plan/body/slices.h"
+
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -20,6 +22,12 @@ namespace agpcs {
 struct ResolvedTransfer {
   Transfer transfer;
   std::uint64_t tag = 0;
+};
+
+/// What this rank sums with a group of a bucket whose ranks hold unlike parts.
+struct ResolvedSlice {
+  int group = 0;  ///< its number
+  RankSlice of;
 };
 
 /// Stands for "no instruction".
@@ -44,8 +52,10 @@ struct ResolvedInstruction {
   int flow = -1;                    ///< used by an all_reduce by `kFlow`: index into Plan::flows
   std::vector<std::int64_t> parts;  ///< used by reduce_scatter and all_gather
   int group = 0;                    ///< used by collectives
-  int stage = 0;                    ///< of a pass
-  bool last = false;                ///< for a backward pass: it is its stage's last of the step
+  /// Of an all_reduce beside unlike teams, in place of `group`: one collective for each.
+  std::vector<ResolvedSlice> slices;
+  int stage = 0;      ///< of a pass
+  bool last = false;  ///< for a backward pass: it is its stage's last of the step
 };
 
 struct ResolvedProgram {

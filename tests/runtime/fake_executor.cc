@@ -70,7 +70,7 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     const auto size = static_cast<std::size_t>(ours ? held_by(plan, bucket, rank).elements() : 0);
     first_.push_back(0);
     for (std::size_t m = 0; ours && size < as_size(bucket.elements()) && m < member_; ++m) {
-      first_.back() += as_size(member_elements(plan, bucket, stages_.front(), m));
+      first_.back() += as_size(member_elements(plan, bucket, stages_.front(), m, replica_));
     }
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
@@ -187,7 +187,7 @@ Status FakeExecutor::exchange_with(const TeamExchanges& over) {
 /// Tells each other member which pass this is, and hears the same from each.
 Status FakeExecutor::meet(int pass) {
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stages_.front())];
-  if (!stage.has_teams()) return {};
+  if (!stage.has_teams() || stage.members(replica_).size() == 1) return {};
   if (over_.transport == nullptr) return internal_error("a member meets nobody");
   std::vector<int> ranks = stage.members(replica_);
   std::sort(ranks.begin(), ranks.end());

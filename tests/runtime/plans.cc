@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -120,41 +121,60 @@ class ProgramBuilder {
   Program program_;
 };
 
-std::size_t members_of(const TestPlan& spec, std::size_t stage) {
-  return stage < spec.pieces.size() ? std::max<std::size_t>(spec.pieces[stage].size(), 1) : 1;
+/// Returns the pieces of a replica; none: it is a single rank without a body.
+std::vector<std::int64_t> pieces_of(const TestPlan& spec, std::size_t stage, std::size_t replica) {
+  if (stage == 0 && !spec.unlike.empty()) return spec.unlike[replica];
+  return stage < spec.pieces.size() ? spec.pieces[stage] : std::vector<std::int64_t>{};
+}
+
+/// Returns a body that divides the first bucket of a stage so, and has copies of the others.
+PlanBody body_of(const Plan& plan, std::size_t s, const std::vector<std::int64_t>& pieces) {
+  PlanBody body;
+  body.name = fmt::format("t{}", plan.bodies.size());
+  body.parts = pieces;
+  BodyOperator op;
+  op.name = plan.stages[s].operators[0].first;
+  if (pieces.size() > 1) {
+    body.divisions = {{pieces}};
+    op.split = "rows";
+    op.division = 0;
+  }
+  body.operators = {op};
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.stage != static_cast<int>(s)) continue;
+    BodyTensor parameter;
+    parameter.name = bucket.members[0].parameter;
+    parameter.parameter = true;
+    parameter.type = bucket.type;
+    parameter.shape = {{bucket.elements(), 0}};
+    parameter.forms.resize(1);
+    const bool divided = body.tensors.empty() && pieces.size() > 1;
+    if (divided) parameter.forms[0].lying = Lying::kPart;
+    if (divided) parameter.forms[0].division = 0;
+    body.tensors.push_back(parameter);
+  }
+  BodyStep all;
+  all.last = 0;
+  body.forward = body.backward = {all};
+  return body;
 }
 
 /// Adds the bodies of stages with teams, which compute one operator and exchange nothing in it.
 void add_bodies(Plan& plan, const TestPlan& spec) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (members_of(spec, s) == 1) continue;
-    PlanBody body;
-    body.name = fmt::format("t{}", plan.bodies.size());
-    body.parts = spec.pieces[s];
-    body.divisions = {{spec.pieces[s]}};
-    BodyOperator op;
-    op.name = plan.stages[s].operators[0].first;
-    op.split = "rows";
-    op.division = 0;
-    body.operators = {op};
-    for (const PlanBucket& bucket : plan.buckets) {
-      if (bucket.stage != static_cast<int>(s)) continue;
-      BodyTensor parameter;
-      parameter.name = bucket.members[0].parameter;
-      parameter.parameter = true;
-      parameter.type = bucket.type;
-      parameter.shape = {{bucket.elements(), 0}};
-      parameter.forms.resize(1);
-      const bool divided = body.tensors.empty();
-      if (divided) parameter.forms[0].lying = Lying::kPart;
-      if (divided) parameter.forms[0].division = 0;
-      body.tensors.push_back(parameter);
+    PlanStage& stage = plan.stages[s];
+    std::map<std::vector<std::int64_t>, int> bodies;  // by pieces
+    std::vector<int> of_replicas;
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const std::vector<std::int64_t> pieces = pieces_of(spec, s, i);
+      if (pieces.empty()) break;
+      const auto [known, added] = bodies.emplace(pieces, static_cast<int>(plan.bodies.size()));
+      if (added) plan.bodies.push_back(body_of(plan, s, pieces));
+      of_replicas.push_back(known->second);
     }
-    BodyStep all;
-    all.last = 0;
-    body.forward = body.backward = {all};
-    plan.stages[s].body = static_cast<int>(plan.bodies.size());
-    plan.bodies.push_back(std::move(body));
+    if (of_replicas.empty()) continue;
+    stage.body = of_replicas.front();
+    if (bodies.size() > 1) stage.bodies = std::move(of_replicas);
   }
 }
 
@@ -171,15 +191,15 @@ void add_stages(Plan& plan, const TestPlan& spec) {
       stage.devices = first.devices;
       stage.odd = first.odd;
     }
-    const std::size_t members = members_of(spec, plan.stages.size());
     const auto device = [](int of) { return fmt::format("host{}/{}", of / 2, of % 2); };
-    for (const std::int64_t samples : shares) {
-      if (again) break;
+    for (std::size_t i = 0; i < shares.size() && !again; ++i) {
+      const std::size_t pieces = pieces_of(spec, plan.stages.size(), i).size();
+      const std::size_t members = std::max<std::size_t>(pieces, 1);
       rank += static_cast<int>(members);
       stage.ranks.push_back(rank - 1);
       stage.devices.push_back(device(rank - 1));
-      if (spec.smaller > 0 && samples > 1) stage.odd = rank - 1;
-      if (members == 1) continue;
+      if (spec.smaller > 0 && shares[i] > 1) stage.odd = rank - 1;
+      if (pieces == 0) continue;
       stage.further_ranks.emplace_back();
       stage.further_devices.emplace_back();
       for (int further = rank - static_cast<int>(members); further < rank - 1; ++further) {

@@ -46,6 +46,9 @@ struct TestPlan {
   /// are single ranks. Members divide the first bucket, and have copies of the second. The first
   /// member of a team has its last rank.
   std::vector<std::vector<std::int64_t>> pieces = {};
+  /// Given: by replica of the first stage, the pieces that each of its members has, in place of
+  /// `pieces[0]`; {1}: it computes alone.
+  std::vector<std::vector<std::int64_t>> unlike = {};
   /// With Schedule::kInterleaved: over how many sets of ranks the stages go round.
   std::size_t round = 0;
   /// Given: writes the programs in place of this file, which knows no interleaved ones.

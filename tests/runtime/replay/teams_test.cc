@@ -106,6 +106,36 @@ TEST_P(TeamsOver, PipelinesOfTeamsAndSingleRanks) {
   }
 }
 
+// The first bucket is cut into slices, of which some replicas have copies; the second is a copy on
+// all members, of which one counts.
+TEST_P(TeamsOver, UnlikeTeamsSumSlices) {
+  using Pieces = std::vector<std::vector<std::int64_t>>;
+  for (const Pieces& unlike : {Pieces{{3, 1}, {1}}, Pieces{{1}, {1, 2, 1}}, Pieces{{3, 1}, {1, 1}},
+                               Pieces{{3, 2, 1}, {1, 1}, {1}}, Pieces{{1, 1}, {2, 1, 1}, {1, 1}}}) {
+    TestPlan spec{.shares = {{3, 1}, {4}},
+                  .cuts = {{0, 1, {"a", "A"}}},
+                  .micro_batches = 3,
+                  .elements = {12, 5},
+                  .unlike = unlike};
+    if (unlike.size() == 3) spec.shares[0] = {2, 1, 1};
+    expect_equal_to_one_process(spec);
+    spec.algorithm = AllReduce::kTree;
+    spec.max_norm = 1000;
+    expect_equal_to_one_process(spec);
+  }
+}
+
+TEST_P(TeamsOver, UnlikeTeamsBesidePipelinesOfTeams) {
+  expect_equal_to_one_process({.shares = {{1, 3}, {2, 2}},
+                               .cuts = {{0, 1, {"a", "!c", "B"}}},
+                               .micro_batches = 5,
+                               .elements = {12, 5},
+                               .smaller = 2,
+                               .pieces = {{}, {1, 1}},
+                               .unlike = {{1}, {1, 2, 3}}},
+                              2);
+}
+
 TEST_P(TeamsOver, StepsOfSeveralBatches) {
   expect_equal_to_one_process({.shares = {{3, 1}, {4}},
                                .cuts = {{0, 1, {"a"}}},
@@ -148,6 +178,26 @@ TEST(PlanGroups, AreThoseOfStagesOfTeamsAndOfMembersLikeOneAnother) {
   EXPECT_FALSE(team_of(plan, 4));
   EXPECT_EQ(held_by(plan, plan.buckets[4], 7).elements(), 2);
   EXPECT_EQ(held_by(plan, plan.buckets[5], 7).elements(), 5);
+}
+
+TEST(PlanGroups, AreThoseOfSlicesWhereTeamsAreUnlike) {
+  const Plan plan = make_plan({.shares = {{2, 2}, {4}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .elements = {12, 5},
+                               .unlike = {{3, 1}, {1, 2, 1}}});
+  // Ranks 0 and 1 are a team whose first member is 1; 2, 3 and 4 one whose first is 4.
+  std::string all;
+  for (const PlanGroup& group : slice_groups(plan, 0)) {
+    all += std::to_string(group.number) + ":";
+    for (const int member : group.ranks) all += " " + std::to_string(member);
+    all += "\n";
+  }
+  EXPECT_EQ(all, "5: 0 1 2 3 4\n6: 0 3\n7: 1 2\n8: 1 4\n");
+  EXPECT_EQ(group_count(plan), 9);
+  EXPECT_EQ(team_of(plan, 3)->number, 4);
+  EXPECT_EQ(groups_of(plan, 1).size(), 4U);
+  EXPECT_EQ(held_by(plan, plan.buckets[0], 1).elements(), 9);
+  EXPECT_EQ(held_by(plan, plan.buckets[1], 1).elements(), 5);
 }
 
 TEST(TeamReplayer, AnExecutorThatKnowsNoTeamsIsRefused) {
