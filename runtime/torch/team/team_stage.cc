@@ -76,10 +76,10 @@ Result<std::unique_ptr<TeamStage>> TeamStage::make(const Graph& graph, const Pla
   const int index = plan.stage_of_rank(rank);
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
   AGPCS_RETURN_IF_ERROR(check_plan(plan, index));
-  AGPCS_TRY(const TeamBody body,
-            team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body)], ops,
-                         plan.training.precision));
   const auto replica = static_cast<std::size_t>(replica_of(stage, rank));
+  AGPCS_TRY(const TeamBody body,
+            team_body_of(graph, plan.bodies[static_cast<std::size_t>(stage.body_of(replica))], ops,
+                         plan.training.precision));
   return make(graph, {&body, member_of(stage, rank), stage.members(replica), {}}, ops, device);
 }
 

@@ -27,6 +27,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -107,11 +108,17 @@ Plan lowered(const Graph& graph, const Cluster& cluster, const Training& trainin
   return plan;
 }
 
-void add_body(const Graph& graph, Strategy& strategy, int stage,
-              const std::vector<std::int64_t>& parts, double link) {
+/// Adds the body that is best for such parts, and returns its number.
+int add_body(const Graph& graph, Strategy& strategy, int stage,
+             const std::vector<std::int64_t>& parts, double link) {
   TeamProblem problem{graph, {}, parts, 2, strategy.micro_batches, Precision::kFp32, {}};
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) problem.ops.push_back(op);
+  }
+  const int number = static_cast<int>(strategy.bodies.size());
+  if (parts.size() == 1) {
+    strategy.bodies.push_back(lone_body(graph, problem.ops));
+    return number;
   }
   TeamSpeeds speeds{{}, {}, link, 0};
   for (const std::int64_t part : parts) {
@@ -119,8 +126,24 @@ void add_body(const Graph& graph, Strategy& strategy, int stage,
     speeds.memory.push_back(static_cast<double>(part) * 1e9);
   }
   problem.costs = roofline_costs(graph, speeds, problem.samples, problem.precision);
-  strategy.stages[static_cast<std::size_t>(stage)].body = static_cast<int>(strategy.bodies.size());
   strategy.bodies.push_back(take(choose_team_body(problem)).body);
+  return number;
+}
+
+/// Gives a stage bodies for its shape.
+void add_bodies(const Graph& graph, Strategy& strategy, int stage, const TeamsShape& shape,
+                double link) {
+  StageSpec& spec = strategy.stages[static_cast<std::size_t>(stage)];
+  spec.body = static_cast<int>(strategy.bodies.size());
+  if (shape.unlike.empty()) {
+    add_body(graph, strategy, stage, shape.parts, link);
+    return;
+  }
+  std::map<std::vector<std::int64_t>, int> known;  // by parts
+  for (const std::vector<std::int64_t>& parts : shape.unlike) {
+    if (!known.contains(parts)) known[parts] = add_body(graph, strategy, stage, parts, link);
+    spec.bodies.push_back(known[parts]);
+  }
 }
 
 struct RankRun {
@@ -248,7 +271,9 @@ Plan plan_with_teams(const Graph& graph, const Training& training,
     StageSpec spec;
     spec.shares = stages[s].shares;
     for (std::size_t i = 0; i < spec.shares.size(); ++i) {
-      std::vector<DeviceId> members(std::max<std::size_t>(stages[s].parts.size(), 1));
+      const bool unlike = !stages[s].unlike.empty();
+      const std::size_t parts = (unlike ? stages[s].unlike[i] : stages[s].parts).size();
+      std::vector<DeviceId> members(std::max<std::size_t>(parts, 1));
       std::iota(members.begin(), members.end(), next);
       next = members.back() + 1;
       if (stages[s].backwards) std::reverse(members.begin(), members.end());
@@ -260,9 +285,9 @@ Plan plan_with_teams(const Graph& graph, const Training& training,
   const Cluster cluster = cpus(static_cast<std::size_t>(next));
   strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    if (stages[s].parts.empty()) continue;
+    if (stages[s].parts.empty() && stages[s].unlike.empty()) continue;
     strategy.stages[s].further = further[s];
-    add_body(graph, strategy, static_cast<int>(s), stages[s].parts, link);
+    add_bodies(graph, strategy, static_cast<int>(s), stages[s], link);
   }
   add_buckets(graph, strategy);
   const Status sound = verify_strategy(strategy, graph, cluster, training.batch);

@@ -76,6 +76,8 @@ Plan interleaved_plan(const Graph& graph, const Training& training,
 struct TeamsShape {
   std::vector<std::int64_t> shares, parts = {};
   bool backwards = false;  ///< the first member of each team has its last rank
+  /// By replica, in place of `parts`: those of its members; {1}: it computes alone.
+  std::vector<std::vector<std::int64_t>> unlike = {};
 };
 
 /// The same of stages that may have teams, with the body that is best for members that are as fast
