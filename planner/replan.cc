@@ -52,6 +52,7 @@ void leave_out_missing(const Cluster& cluster, Plan& plan) {
       stage.samples.push_back(own);
     }
     stage.body = -1;
+    stage.bodies.clear();
     stage.further_ranks.clear();
     stage.further_devices.clear();
   }
@@ -65,7 +66,10 @@ std::vector<TeamDevices> team_devices(const Strategy& strategy, const Plan& runn
   std::size_t number = 0;
   for (const PlanStage& stage : running.stages) {
     if (stage.idle()) continue;
-    if (stage.has_teams()) of_stages[number].most = stage.members(0).size();
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      std::size_t& most = of_stages[number].most;
+      most = std::max(most, stage.members(i).size());
+    }
     ++number;
   }
   return of_stages;

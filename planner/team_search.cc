@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/teams.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timers.h"
@@ -49,6 +50,7 @@ class TeamClimber {
 
   /// Returns the best strategy with teams on the way that is better than the start.
   std::optional<Seed> climb(const Seed& start) {
+    if (has_unlike_teams(start.strategy)) return start;  // no neighbour of it is known
     here_ = start.strategy;
     score_ = start.score;
     int left = kMostOfAClimb;

@@ -17,7 +17,7 @@ namespace agpcs {
 /// of another size, or in none; other numbers of micro-batches; cuts beside a stage with teams by
 /// one block or an eighth of it. What changes gets shares anew, and where it has teams a body;
 /// stages that get teams no longer recompute or divide state. Where memory lacks, bodies spare it.
-/// No stage has teams that divide nothing.
+/// No stage has teams that divide nothing. Seeds with unlike teams stay as they are.
 /// Needs: `evaluator` is the problem's. Cost: at most some hundred evaluations.
 std::optional<Seed> search_teams(const Problem& problem, Evaluator& evaluator, const Seed& plain,
                                  const SeedPool& seeds, const std::atomic<bool>* interrupted);

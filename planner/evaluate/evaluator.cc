@@ -3,15 +3,19 @@
 
 #include "cost_model/step/engine.h"
 #include "cost_model/step/flat_step.h"
+#include "cost_model/step/simulator.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/interleaved.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/teams.h"
+#include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_replicas.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/group_gradients.h"
 #include "planner/evaluate/step/channels.h"
 #include "planner/evaluate/step/teams.h"
 #include "planner/evaluate/step/times.h"
@@ -38,12 +42,14 @@ class Evaluator::Impl {
   }
 
   Score evaluate(const Strategy& strategy) {
+    if (has_unlike_teams(strategy)) return score_of_plan(strategy);
     Score score = score_of_step(strategy, StepEngine::kAll);
     score.lacking = divides_ ? replicas_.most_lacking() : lacking(strategy);
     return score;
   }
 
   Score evaluate_up_to(const Strategy& strategy, double most) {
+    if (has_unlike_teams(strategy)) return score_of_plan(strategy);
     const std::int64_t lacking = this->lacking(strategy);
     Score score;
     if (lacking <= 0) score = score_of_step(strategy, most);
@@ -53,10 +59,12 @@ class Evaluator::Impl {
   }
 
   double seconds_without_sums(const Strategy& strategy, int stage) {
+    if (has_unlike_teams(strategy)) return score_of_plan(strategy).step_seconds;
     return run(strategy, [stage](int other) { return stage != kEveryStage && stage != other; });
   }
 
   std::int64_t lacking(const Strategy& strategy) {
+    if (has_unlike_teams(strategy)) return lacking_of_plan(strategy);
     // What a replica owns depends on the buckets.
     divides(strategy) ? load_buckets(strategy) : load_memory(strategy);
     return replicas_.most_lacking();
@@ -68,6 +76,10 @@ class Evaluator::Impl {
   }
 
   Strategy grouped(Strategy strategy) {
+    if (has_unlike_teams(strategy)) {
+      if (!strategy.buckets.empty()) return strategy;
+      return group_gradients(problem_, std::move(strategy), problem_.options.bucket_bytes);
+    }
     load_buckets(strategy);
     strategy.buckets = buckets_.of_strategy();
     return strategy;
@@ -80,6 +92,41 @@ class Evaluator::Impl {
   }
 
  private:
+  /// Returns the plan of a strategy with unlike teams, of which nothing is looked up. Searches ask
+  /// for few of them.
+  Plan plan_of_unlike(const Strategy& strategy, Strategy& grouped) const {
+    grouped = strategy;
+    Result<Plan> plan = plan_of(problem_, grouped, {});
+    AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
+    return *std::move(plan);
+  }
+
+  std::int64_t lacking_of_plan(const Strategy& strategy) const {
+    Strategy grouped;
+    const Plan plan = plan_of_unlike(strategy, grouped);
+    const Result<MemoryFit> fit = memory_fit(problem_, grouped, plan);
+    AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
+    return fit->lacking();
+  }
+
+  /// Returns the score by the simulator itself.
+  Score score_of_plan(const Strategy& strategy) const {
+    Strategy grouped;
+    const Plan plan = plan_of_unlike(strategy, grouped);
+    const Result<Estimate> estimate =
+        simulate(plan, problem_.graph, problem_.cluster, problem_.costs);
+    AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
+    const Result<MemoryFit> fit = memory_fit(problem_, grouped, plan);
+    AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
+    Score score;
+    score.step_seconds = estimate->step_seconds;
+    for (const DeviceEstimate& device : estimate->devices) {
+      score.exposed_communication += device.exposed_communication;
+    }
+    score.lacking = fit->lacking();
+    return score;
+  }
+
   /// Returns the score without memory.
   Score score_of_step(const Strategy& strategy, double most) {
     Score score;
@@ -190,6 +237,7 @@ class Evaluator::Impl {
   }
 
   void load_partition(const Strategy& strategy) {
+    need_no_unlike_teams(strategy, "the tables of the evaluator");
     strategy_ = &strategy;
     partition_ =
         &stages_.partition(strategy.stage_of, strategy.stages.size(), round_size(strategy));

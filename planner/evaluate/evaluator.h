@@ -24,6 +24,9 @@ struct Score {
 /// sums of seconds and memory by the operators of a stage, all-reduces by device group and bytes.
 /// Repeated shapes allocate nothing. Results do not depend on what was evaluated before.
 ///
+/// Of strategies with unlike teams it looks nothing up: it lowers and simulates them, whatever
+/// `most` says, and does not leave out their sums (`seconds_without_sums`).
+///
 /// Refers to `problem`. Not for concurrent use: each thread has its own.
 class Evaluator {
  public:

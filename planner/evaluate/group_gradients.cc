@@ -45,13 +45,17 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
     const std::size_t s = at(number);
     StageInfo& stage = *partition.stages[s];
     const StageSpec& spec = strategy.stages[s];
+    const bool unlike = spec.has_unlike_teams();
     TeamInfo* const team =
-        spec.has_teams() ? &teams.find(stage, strategy.bodies[at(spec.body)]) : nullptr;
+        spec.has_teams() && !unlike ? &teams.find(stage, strategy.bodies[at(spec.body)]) : nullptr;
     const bool fills = divided_by(spec, problem.training) >= StateLevel::kGradients;
     const auto lines = [&] { return collective_lines(problem.cluster, spec.devices); };
+    // Teams announce no gradient before their last backward pass has ended.
+    constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
     const StageInfo::Groups& groups =
-        team != nullptr ? bucket_bytes > 0 ? teams.packed(*team, bucket_bytes)
-                                           : teams.scheduled(*team, spec, lines(), s)
+        unlike            ? table.packed(stage, bucket_bytes > 0 ? bucket_bytes : kAll)
+        : team != nullptr ? bucket_bytes > 0 ? teams.packed(*team, bucket_bytes)
+                                             : teams.scheduled(*team, spec, lines(), s)
         : fills ? table.filled(stage, bucket_bytes)
         : bucket_bytes > 0
             ? table.packed(stage, bucket_bytes)

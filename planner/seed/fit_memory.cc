@@ -6,6 +6,7 @@
 #include "ir/strategy/offload.h"
 #include "ir/strategy/segments.h"
 #include "ir/strategy/state_parts.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
@@ -359,6 +360,8 @@ Strategy with_whole_passes(Strategy strategy) {
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                 StateLevel most_divided, SampleMoves move) {
+  if (has_unlike_teams(strategy))
+    return evaluator.lacking(strategy) <= 0;  // nothing helps them yet
   const Strategy whole = with_whole_passes(strategy);
   bool divided = false, offloaded = false, offload = may_offload(problem);
   const auto fits_with = [&](std::span<const StateLevel> levels) {
@@ -390,6 +393,7 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  if (has_unlike_teams(strategy)) return;
   strategy = with_whole_passes(std::move(strategy));
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
@@ -407,7 +411,7 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
 }
 
 void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
-  if (!problem.options.choose_segments) return;
+  if (!problem.options.choose_segments || has_unlike_teams(strategy)) return;
   const int stages = static_cast<int>(strategy.stages.size());
   std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
   Strategy more = strategy;

@@ -42,6 +42,20 @@ TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& st
   return TeamsMade::kYes;
 }
 
+TeamsMade make_unlike_teams(UnlikeTeams& teams, const TeamOrder& order, int stage,
+                            Strategy& strategy) {
+  std::optional<FormedUnlike> made = teams.make(order);
+  if (!made) return TeamsMade::kTooFewSamples;
+  StageSpec& spec = strategy.stages[at(stage)];
+  made->spec.in_flight = spec.in_flight;
+  const int first = static_cast<int>(strategy.bodies.size());
+  made->spec.body = first;
+  for (int& body : made->spec.bodies) body += first;
+  spec = std::move(made->spec);
+  for (TeamBody& body : made->bodies) strategy.bodies.push_back(std::move(body));
+  return TeamsMade::kYes;
+}
+
 Strategy without_teams(const Problem& problem, Strategy strategy) {
   if (strategy.bodies.empty()) return strategy;
   StageTimers timers(problem);

@@ -6,6 +6,7 @@
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 #include "planner/team/stage_teams.h"
+#include "planner/team/unlike_teams.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,10 @@ enum class TeamsMade : std::uint8_t {
 /// Makes stage `stage` one with teams, as the order says, and adds its body to the strategy's. The
 /// stage stays as it is where that cannot be.
 TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& strategy);
+
+/// The same of unlike teams; the order has no parts. kTooFewSamples stands for nothing made.
+TeamsMade make_unlike_teams(UnlikeTeams& teams, const TeamOrder& order, int stage,
+                            Strategy& strategy);
 
 /// Returns the strategy with every device of a stage as a replica by itself, where the stage had
 /// teams. Their shares are balanced by speed; devices that would get no sample are left out. Such

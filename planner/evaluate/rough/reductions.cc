@@ -30,7 +30,13 @@ GradientSum part_of(GradientSum sum, double part) {
 /// Returns how much of a stage's gradients a rank has: all, or of teams the member that has most.
 double RoughModel::held_part(const Strategy& strategy, std::size_t stage) {
   const StageSpec& spec = strategy.stages[stage];
-  return spec.has_teams() ? teams_.find(strategy.bodies[at(spec.body)]).most_held : 1;
+  if (!spec.has_teams()) return 1;
+  double most = 0;
+  const BodyRange bodies = bodies_of(spec);
+  for (int body = bodies.begin; body < bodies.end; ++body) {
+    most = std::max(most, teams_.find(strategy.bodies[at(body)]).most_held);
+  }
+  return most;
 }
 
 /// Returns the gradients of a stage.

@@ -173,7 +173,7 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
     Passes& slowest = passes[s];
     if (spec.has_teams()) {
       double busy = 0;
-      slowest = compute_teams(spec, strategy.bodies[at(spec.body)], busy);
+      slowest = compute_teams(spec, strategy.bodies, busy);
       rough.busy += busy * static_cast<double>(strategy.micro_batches);
     }
     for (std::size_t i = 0; i < spec.devices.size() && !spec.has_teams(); ++i) {

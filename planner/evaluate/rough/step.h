@@ -152,7 +152,7 @@ class RoughModel {
 
   std::vector<Passes> compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
                               RoughStep& rough);
-  Passes compute_teams(const StageSpec& spec, const TeamBody& body, double& busy);
+  Passes compute_teams(const StageSpec& spec, const std::vector<TeamBody>& bodies, double& busy);
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double most_of_both() const;
   static double end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,

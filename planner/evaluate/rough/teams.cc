@@ -2,6 +2,7 @@
 #include "planner/evaluate/rough/teams.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/rough/step.h"
 
 #include <algorithm>
@@ -65,10 +66,20 @@ void RoughTeams::forget_if_many() {
 
 /// Returns the passes of a stage whose replicas are teams; `busy` gets what members compute of a
 /// micro-batch.
-RoughModel::Passes RoughModel::compute_teams(const StageSpec& spec, const TeamBody& body,
-                                             double& busy) {
-  RoughTeams::Body& known = teams_.find(body);
+RoughModel::Passes RoughModel::compute_teams(const StageSpec& spec,
+                                             const std::vector<TeamBody>& bodies, double& busy) {
   Passes slowest;
+  if (spec.has_unlike_teams()) {
+    for (const StageSpec& alike : by_body(spec)) {
+      const Passes own = compute_teams(alike, bodies, busy);
+      slowest.forward = std::max(slowest.forward, own.forward);
+      slowest.backward = std::max(slowest.backward, own.backward);
+      slowest.both = std::max(slowest.both, own.both);
+      slowest.step_end = std::max(slowest.step_end, own.step_end);
+    }
+    return slowest;
+  }
+  RoughTeams::Body& known = teams_.find(bodies[at(spec.body)]);
   const std::vector<TeamPlace> places = places_of_teams(spec);
   const std::vector<std::vector<TeamPlace>> beside = teams_beside(problem_.cluster, places);
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -103,9 +114,11 @@ RoughModel::Passed RoughModel::load_members(const StageSpec& senders, std::size_
   return longest;
 }
 
-/// Loads the links with the all-reduces of a stage: of teams, with those of each member.
+/// Loads the links with the all-reduces of a stage: of teams, with those of each member; of unlike
+/// ones, roughly, with that of first members.
 void RoughModel::load_rings(const StageSpec& spec, double bytes, double seconds) {
   load_ring(spec.devices, bytes, seconds);
+  if (spec.has_unlike_teams()) return;
   for (std::size_t m = 0; spec.has_teams() && m < spec.further[0].size(); ++m) {
     std::vector<DeviceId> devices;
     for (const std::vector<DeviceId>& further : spec.further) devices.push_back(further[m]);

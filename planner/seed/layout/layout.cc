@@ -12,7 +12,7 @@
 #include "planner/problem/stage_timers.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/fit_memory.h"
-#include "planner/team/stage_teams.h"
+#include "planner/team/starts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,6 +46,8 @@ StageSpec rough_teams(const Problem& problem, const Layout::Stage& stage, std::i
   for (std::int64_t& share : spec.shares) share = std::max<std::int64_t>(1, share);
   return spec;
 }
+
+bool is_worth_it(const TeamBody& body) { return body.members() == 1 || divides_any(body); }
 
 bool has_empty_share(const StageSpec& spec) {
   return std::find(spec.shares.begin(), spec.shares.end(), 0) != spec.shares.end();
@@ -192,7 +194,7 @@ class CutFinder {
 
 struct LayoutStrategies::Tools {
   explicit Tools(const Problem& of)
-      : problem(of), evaluator(of), model(of), timers(of), teams(of) {}
+      : problem(of), evaluator(of), model(of), timers(of), teams(of), unlike(of, teams) {}
   double rough_seconds(const Strategy& strategy) {
     return model.step(strategy, timers.of(strategy)).seconds;
   }
@@ -201,6 +203,7 @@ struct LayoutStrategies::Tools {
   RoughModel model;
   StageTimers timers;
   StageTeams teams;
+  UnlikeTeams unlike;
 };
 
 namespace {
@@ -220,8 +223,8 @@ class LayoutMaker {
   }
 
   Result<std::vector<Strategy>> all() const {
-    const int stages = static_cast<int>(layout_.stages.size());
     const Problem& problem = tools_.problem;
+    const int stages = static_cast<int>(layout_.stages.size());
     if (problem.blocks.size() < stages) return std::vector<Strategy>();
     const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
     return pipeline ? for_all(micro_batch_counts(problem, groups_))
@@ -240,7 +243,7 @@ class LayoutMaker {
     if (strategy && tools_.evaluator.lacking(*strategy) > 0) {
       AGPCS_TRY(strategy, helped(*strategy));
     }
-    if (strategy && !std::ranges::all_of(strategy->bodies, divides_any)) strategy.reset();
+    if (strategy && !std::ranges::all_of(strategy->bodies, is_worth_it)) strategy.reset();
     return strategy;
   }
 
@@ -349,7 +352,8 @@ class LayoutMaker {
       std::vector<int> free;
       for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
         const Layout::Stage& stage = layout_.stages[s];
-        if (!stage.teams.empty() && stage.parts.empty()) free.push_back(static_cast<int>(s));
+        const bool chosen = !stage.teams.empty() && stage.parts.empty();
+        if (chosen && !are_unlike(stage.teams)) free.push_back(static_cast<int>(s));
       }
       if (fit_parts(tools_.problem, tools_.evaluator, strategy, free)) return strategy;
     }
@@ -365,6 +369,13 @@ class LayoutMaker {
       const Layout::Stage& stage = layout_.stages[s];
       if (stage.teams.empty()) continue;
       AGPCS_RETURN_IF_ERROR(check_alone(tools_.problem.graph, strategy, static_cast<int>(s)));
+      if (are_unlike(stage.teams)) {
+        const TeamOrder order{ops[s],        stage.teams,  strategy.micro_batches, {},
+                              stage.weights, spare_memory, effort_.quick};
+        const auto made = make_unlike_teams(tools_.unlike, order, static_cast<int>(s), strategy);
+        if (made != TeamsMade::kYes) return false;
+        continue;
+      }
       const std::optional<FormedStage> made =
           tools_.teams.make({ops[s], stage.teams, strategy.micro_batches, stage.parts,
                              stage.weights, spare_memory, effort_.quick});

@@ -22,8 +22,8 @@ struct Layout {
   struct Stage {
     std::vector<DeviceId> devices;  ///< of replicas, of teams one member; ascending
     std::vector<double> weights;    ///< parallel to `devices`; if empty, shares go by speed
-    /// Where replicas are teams, the members of each, parallel to `devices`, and what part each
-    /// has of the operators; without parts, they are chosen.
+    /// Where some replicas are teams, the members of each, parallel to `devices`, and what part
+    /// each has of the operators; without parts, they are chosen.
     std::vector<std::vector<DeviceId>> teams = {};
     std::vector<std::int64_t> parts = {};
     std::optional<std::int64_t> in_flight = std::nullopt;  ///< as in StageSpec
@@ -41,9 +41,10 @@ struct Layout {
 /// the last place, is 1f1b if it is left out; "a/0|a/1|schedule=interleaved,each=3" is a pipeline
 /// of six stages that go round over two devices (two stages each without each=).
 /// "a/0+a/1:3,b/0+b/1:1,parts=5+3" is a stage of two teams (docs/design/teams.md), in each of which
-/// the first member has 5/8 of the operators; without parts=, they are chosen. Errors are kUsage: a
+/// the first member has 5/8 of the operators; without parts=, they are chosen. "a/0,b/0+b/1" is a
+/// stage of a device and a team of two, whose parts are chosen. Errors are kUsage: a
 /// device that does not exist (did you mean) or appears twice, a weight that is not positive, an
-/// empty stage, teams of unlike size, parts that are not as many as members, a stage that has more
+/// empty stage, parts of teams of unlike size or not as many as members, a stage that has more
 /// in flight than an earlier one, an unknown schedule, one that has no effect, interleaved stages
 /// with teams or with numbers in flight.
 Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);

@@ -183,10 +183,12 @@ class StageParser {
     if (replicas_.empty()) return usage(fmt::format("layout: stage '{}' has no device", text_));
     AGPCS_RETURN_IF_ERROR(check_teams());
     std::ranges::sort(replicas_, {}, [](const Replica& replica) { return replica.members[0]; });
+    const bool teams = std::ranges::any_of(
+        replicas_, [](const Replica& replica) { return replica.members.size() > 1; });
     for (Replica& replica : replicas_) {
       stage_.devices.push_back(replica.members[0]);
       if (replica.weight > 0) stage_.weights.push_back(replica.weight);
-      if (replica.members.size() > 1) stage_.teams.push_back(std::move(replica.members));
+      if (teams) stage_.teams.push_back(std::move(replica.members));
     }
     if (stage_.weights.empty() || stage_.weights.size() == stage_.devices.size()) {
       return std::move(stage_);
@@ -232,14 +234,14 @@ class StageParser {
     return {};
   }
 
-  /// Checks that all replicas have as many members, and the stage as many parts.
+  /// Checks that a stage with parts has teams of so many members.
   Status check_teams() const {
     const std::size_t members = replicas_[0].members.size();
     for (const Replica& replica : replicas_) {
-      if (replica.members.size() == members) continue;
+      if (stage_.parts.empty() || replica.members.size() == members) continue;
       return usage(fmt::format(
-          "layout: stage '{}' has a replica of {} and one of {}\n"
-          "  hint: all replicas of a stage are teams of as many devices, or single devices",
+          "layout: stage '{}' has parts, a replica of {} and one of {}\n"
+          "  hint: without parts=, those of teams of unlike size are chosen",
           text_, plural(static_cast<std::int64_t>(members), "device"), replica.members.size()));
     }
     if (stage_.parts.empty() || (stage_.parts.size() == members && members > 1)) return {};

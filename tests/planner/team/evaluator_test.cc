@@ -2,6 +2,7 @@
 // The evaluator of strategies with teams says to the last bit what the simulator says.
 #include "planner/evaluate/evaluator.h"
 
+#include "ir/strategy/teams.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/evaluate/memory_bound.h"
 #include "planner/evaluate/rough/step.h"
@@ -114,6 +115,21 @@ TEST_P(TeamEvaluatorOf, SaysToTheBitWhatTheSimulatorSays) {
     fitting += score.fits() ? 1 : 0;
   }
   EXPECT_GT(fitting, 0);
+}
+
+TEST_P(TeamEvaluatorOf, SaysOfUnlikeTeamsWhatTheSimulatorSays) {
+  Rng rng(9);
+  Evaluator evaluator(*problem_);
+  int unlike = 0;
+  for (int i = 0; i < 15 && !HasFailure(); ++i) {
+    const Strategy strategy = random_team_strategy(rng, *problem_, /*unlike=*/true);
+    const Score score = evaluator.evaluate(strategy);
+    expect_equal(score, by_simulation(*problem_, strategy), text_of(strategy));
+    EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
+    EXPECT_LE(score.lacking, MemoryBound(*problem_).most_lacking(strategy));
+    unlike += has_unlike_teams(strategy) ? 1 : 0;
+  }
+  EXPECT_GT(unlike, 5);
 }
 
 TEST_P(TeamEvaluatorOf, ForgetsWhatItEvaluatedBefore) {

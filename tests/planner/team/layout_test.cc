@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -38,9 +39,9 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(TeamLayout, IsRefusedWithTheReason) {
-  EXPECT_EQ(refusal("a/0+a/1,a/2"),
-            "layout: stage 'a/0+a/1,a/2' has a replica of 2 devices and one of 1\n"
-            "  hint: all replicas of a stage are teams of as many devices, or single devices");
+  EXPECT_EQ(refusal("a/0+a/1,a/2,parts=1+1"),
+            "layout: stage 'a/0+a/1,a/2,parts=1+1' has parts, a replica of 2 devices and one of 1\n"
+            "  hint: without parts=, those of teams of unlike size are chosen");
   EXPECT_EQ(refusal("a/0+a/0"), "layout: device a/0 is there twice");
   EXPECT_EQ(refusal("a/0+a/1,parts=5+3+1"),
             "layout: stage 'a/0+a/1,parts=5+3+1' has 3 parts for teams of 2");
@@ -74,6 +75,33 @@ TEST(TeamLayout, EveryCandidateHasTheTeamsAskedFor) {
     const Result<Evaluated> evaluated = evaluate(*problem, strategy, MadeBy());
     EXPECT_TRUE(evaluated.ok()) << evaluated.status().message();
   }
+}
+
+TEST(TeamLayout, ReplicasMayBeUnlike) {
+  const auto problem = testing::problem_of(testing::small_gpt(), testing::eight_devices(), 8);
+  for (const char* const text : {"b/0+b/1,a/0|a/1", "b/0+b/1:1,a/0:1|a/1"}) {
+    const auto strategies = strategies_of(*problem, text);
+    ASSERT_TRUE(strategies.ok()) << strategies.status().message();
+    ASSERT_FALSE(strategies->empty());
+    for (const Strategy& strategy : *strategies) {
+      const Status valid = verify_strategy(strategy, problem->graph, problem->cluster, 8);
+      EXPECT_TRUE(valid.ok()) << valid.message();
+      const StageSpec& spec = strategy.stages[0];
+      EXPECT_THAT(spec.devices, ElementsAre(0, 4));
+      EXPECT_THAT(spec.further, ElementsAre(ElementsAre(), ElementsAre(5)));
+      EXPECT_THAT(spec.bodies, ElementsAre(0, 1));
+      EXPECT_EQ(strategy.bodies[0].members(), 1u);
+      const bool weighted = std::string_view(text).find(':') != std::string_view::npos;
+      const std::int64_t difference = spec.shares[0] - spec.shares[1];
+      if (weighted) EXPECT_LE(std::abs(difference), 1);
+      if (!weighted) EXPECT_GE(difference, 0);  // the single device is the faster one
+      const Result<Evaluated> evaluated = evaluate(*problem, strategy, MadeBy());
+      EXPECT_TRUE(evaluated.ok()) << evaluated.status().message();
+    }
+  }
+  // Fewer samples than replicas: no stage.
+  const auto few = testing::problem_of(testing::small_gpt(), testing::eight_devices(), 1);
+  EXPECT_TRUE(strategies_of(*few, "b/0+b/1,a/0")->empty());
 }
 
 /// Two devices, alike but for their memory, in a team that computes all of a GPT.

@@ -72,9 +72,56 @@ inline bool make_teams(Rng& rng, const Problem& problem, int stage, Strategy& st
   return true;
 }
 
-/// A random strategy at least one of whose stages has teams. With buckets; or, now and then,
-/// without any.
-inline Strategy random_team_strategy(Rng& rng, const Problem& problem) {
+/// Makes unlike replicas of the devices of stage `stage`: some single ones, and teams of two and of
+/// three, of which each has a body of its own or one of another.
+inline bool make_unlike_teams(Rng& rng, const Problem& problem, int stage, Strategy& strategy) {
+  StageSpec& spec = strategy.stages[static_cast<std::size_t>(stage)];
+  if (spec.devices.size() < 3) return false;
+  std::vector<OpId> ops;
+  for (OpId op = 0; op < static_cast<OpId>(problem.graph.ops.size()); ++op) {
+    if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) ops.push_back(op);
+  }
+  std::vector<DeviceId> left = spec.devices;
+  shuffle(left, rng);
+  std::vector<std::vector<DeviceId>> replicas;
+  while (!left.empty()) {
+    const std::size_t members =
+        replicas.empty() ? 2 : std::min<std::size_t>(left.size(), 1 + rng.below(3));
+    const auto first = left.end() - static_cast<std::ptrdiff_t>(members);
+    replicas.emplace_back(first, left.end());
+    left.erase(first, left.end());
+  }
+  std::sort(replicas.begin(), replicas.end());
+  const std::int64_t samples =
+      std::accumulate(spec.shares.begin(), spec.shares.end(), std::int64_t{0});
+  spec.devices.clear();
+  spec.body = static_cast<int>(strategy.bodies.size());
+  for (const std::vector<DeviceId>& members : replicas) {
+    spec.devices.push_back(members.front());
+    spec.further.emplace_back(members.begin() + 1, members.end());
+    int body = spec.body;
+    while (body < static_cast<int>(strategy.bodies.size()) &&
+           (strategy.bodies[static_cast<std::size_t>(body)].members() != members.size() ||
+            (members.size() > 1 && rng.below(3) == 0))) {
+      ++body;
+    }
+    spec.bodies.push_back(body);
+    if (body < static_cast<int>(strategy.bodies.size())) continue;
+    std::optional<TeamBody> own = members.size() == 1
+                                      ? lone_body(problem.graph, ops)
+                                      : random_body(rng, problem.graph, ops, members.size());
+    if (!own) return false;
+    strategy.bodies.push_back(std::move(*own));
+  }
+  spec.shares = random_shares(rng, replicas.size(), samples);
+  spec.recompute = {};
+  if (spec.odd != kNone) spec.odd = spec.devices[rng.below(replicas.size())];
+  return true;
+}
+
+/// A random strategy at least one of whose stages has teams; with `unlike`, unlike ones. With
+/// buckets; or, now and then, without any.
+inline Strategy random_team_strategy(Rng& rng, const Problem& problem, bool unlike = false) {
   for (;;) {
     Strategy strategy = random_strategy(rng, problem);
     if (strategy.schedule == Schedule::kZeroBubble) continue;
@@ -82,7 +129,12 @@ inline Strategy random_team_strategy(Rng& rng, const Problem& problem) {
     strategy.flows.clear();
     bool some = false;
     for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
-      if (rng.below(3) > 0) some = make_teams(rng, problem, stage, strategy) || some;
+      if (rng.below(3) == 0) continue;
+      const bool made = unlike && (!some || rng.below(2) == 0)
+                            ? make_unlike_teams(rng, problem, stage, strategy)
+                            : make_teams(rng, problem, stage, strategy);
+      some = some || made;
+      if (unlike && !made) break;
     }
     if (!some) continue;
     if (!verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch).ok()) {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/team/unlike_teams.h"
+
+#include "cost_model/step/team_times.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/problem/shares.h"
+
+#include <algorithm>
+
+namespace agpcs {
+namespace {
+
+/// The seconds of a micro-batch on each replica, by its samples.
+class Clock {
+ public:
+  Clock(const Problem& problem, MemberCosts& costs, const std::vector<TeamBody>& bodies)
+      : problem_(problem), costs_(costs) {
+    for (const TeamBody& body : bodies) {
+      works_.emplace_back(problem.graph, body, problem.training.precision);
+    }
+  }
+
+  double seconds(int form, const std::vector<DeviceId>& members, std::int64_t samples) {
+    const auto [known, added] = known_.try_emplace({members, samples});
+    if (!added) return known->second;
+    const TeamTimes times = works_[at(form)].times(problem_.cluster, costs_, members, samples);
+    return known->second = times.forward.seconds + times.backward.seconds;
+  }
+
+ private:
+  const Problem& problem_;
+  MemberCosts& costs_;
+  std::vector<TeamWork> works_;
+  std::map<std::pair<std::vector<DeviceId>, std::int64_t>, double> known_;
+};
+
+}  // namespace
+
+bool are_unlike(const std::vector<std::vector<DeviceId>>& teams) {
+  return std::ranges::any_of(teams,
+                             [&](const auto& team) { return team.size() != teams.front().size(); });
+}
+
+std::optional<std::vector<UnlikeTeams::Replica>> UnlikeTeams::replicas_of(
+    const TeamOrder& order, std::vector<TeamBody>& bodies) {
+  std::map<std::size_t, TeamOrder> of_size;
+  for (const std::vector<DeviceId>& team : order.teams) {
+    TeamOrder& own = of_size[team.size()];
+    own.ops = order.ops;
+    own.teams.push_back(team);
+    own.micro_batches = order.micro_batches;
+    own.spare_memory = order.spare_memory;
+    own.quick = order.quick;
+  }
+  std::vector<Replica> replicas;
+  for (auto& [size, own] : of_size) {
+    const int form = static_cast<int>(bodies.size());
+    if (size == 1) {
+      bodies.push_back(lone_body(problem_.graph, order.ops));
+      for (const std::vector<DeviceId>& team : own.teams) replicas.push_back({team, form});
+      continue;
+    }
+    std::optional<FormedStage> made = teams_.make(std::move(own));
+    if (!made) return std::nullopt;
+    bodies.push_back(std::move(made->body));
+    for (std::size_t i = 0; i < made->spec.devices.size(); ++i) {
+      replicas.push_back({members_of(made->spec, i), form});
+    }
+  }
+  for (Replica& replica : replicas) {  // weights by device, for members have another order now
+    for (std::size_t i = 0; i < order.weights.size(); ++i) {
+      const std::vector<DeviceId>& team = order.teams[i];
+      if (std::ranges::find(team, replica.members[0]) == team.end()) continue;
+      replica.weight = order.weights[i];
+    }
+  }
+  std::ranges::sort(replicas, {}, [](const Replica& replica) { return replica.members[0]; });
+  return replicas;
+}
+
+std::vector<std::int64_t> UnlikeTeams::shares_of(const TeamOrder& order,
+                                                 const std::vector<Replica>& replicas,
+                                                 const std::vector<TeamBody>& bodies,
+                                                 std::int64_t samples) {
+  std::vector<double> weights;
+  if (!order.weights.empty()) {
+    for (const Replica& replica : replicas) weights.push_back(replica.weight);
+    return largest_remainder(samples, weights);
+  }
+  Clock clock(problem_, costs_, bodies);
+  const auto seconds = [&](std::size_t i, std::int64_t share) {
+    return clock.seconds(replicas[i].form, replicas[i].members, share);
+  };
+  const std::int64_t even =
+      std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(replicas.size()));
+  for (std::size_t i = 0; i < replicas.size(); ++i) weights.push_back(1 / seconds(i, even));
+  std::vector<std::int64_t> shares = largest_remainder(samples, weights);
+  for (std::int64_t& share : shares) {
+    if (share > 0) continue;
+    --*std::ranges::max_element(shares);
+    share = 1;
+  }
+  const auto slowest = [&] {
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < shares.size(); ++i) {
+      if (seconds(i, shares[i]) > seconds(most, shares[most])) most = i;
+    }
+    return most;
+  };
+  for (;;) {
+    const std::size_t from = slowest();
+    if (shares[from] < 2) return shares;
+    std::size_t to = from == 0 ? 1 : 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      if (i != from && seconds(i, shares[i] + 1) < seconds(to, shares[to] + 1)) to = i;
+    }
+    if (seconds(to, shares[to] + 1) >= seconds(from, shares[from])) return shares;
+    --shares[from];
+    ++shares[to];
+  }
+}
+
+std::optional<FormedUnlike> UnlikeTeams::make(const TeamOrder& order) {
+  AGPCS_CHECK(order.parts.empty() && are_unlike(order.teams),
+              "teams that are alike, or have parts");
+  const std::int64_t samples = largest_micro_batch(problem_, order.micro_batches);
+  if (samples < static_cast<std::int64_t>(order.teams.size())) return std::nullopt;
+  std::vector<TeamBody> bodies;
+  const auto replicas = replicas_of(order, bodies);
+  if (!replicas) return std::nullopt;
+  FormedUnlike made;
+  made.spec.shares = shares_of(order, *replicas, bodies, samples);
+  if (std::ranges::find(made.spec.shares, 0) != made.spec.shares.end()) return std::nullopt;
+  if (!covers(made.spec, problem_.training.batch, order.micro_batches)) return std::nullopt;
+  std::map<int, int> number;  // of a body, in the order of replicas
+  for (const Replica& replica : *replicas) {
+    made.spec.devices.push_back(replica.members[0]);
+    made.spec.further.emplace_back(replica.members.begin() + 1, replica.members.end());
+    const auto [known, added] =
+        number.try_emplace(replica.form, static_cast<int>(made.bodies.size()));
+    if (added) made.bodies.push_back(bodies[at(replica.form)]);
+    made.spec.bodies.push_back(known->second);
+  }
+  made.spec.body = 0;
+  return made;
+}
+
+}  // namespace agpcs
