@@ -64,6 +64,7 @@ std::optional<std::vector<UnlikeTeams::Replica>> UnlikeTeams::replicas_of(
     std::optional<FormedStage> made = teams_.make(std::move(own));
     if (!made) return std::nullopt;
     bodies.push_back(std::move(made->body));
+    made->spec.body = form;  // its members are those of teams
     for (std::size_t i = 0; i < made->spec.devices.size(); ++i) {
       replicas.push_back({members_of(made->spec, i), form});
     }
