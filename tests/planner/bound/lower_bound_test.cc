@@ -173,8 +173,13 @@ TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {
     Training training = testing::training_of(graph, between(rng, 1, 6) * 4);
     training.optimizer.kind = OptimizerKind::kAdam;
     if (i % 4 == 3) training.wire_type = DType::kFp16;
-    const auto made =
-        Problem::make(std::move(graph), random_cluster(rng, {.memory = 1e4}), training);
+    Cluster cluster = random_cluster(rng, {.memory = 1e4});
+    const bool offloads = i % 2 == 1;
+    for (DeviceKind& kind : cluster.kinds) {
+      if (offloads) kind.host_link = {"pcie", 64e9, 1e-6};
+    }
+    for (Host& host : cluster.hosts) host.memory_bytes = 1'000'000'000;
+    const auto made = Problem::make(std::move(graph), std::move(cluster), training);
     ASSERT_TRUE(made.ok()) << made.status().message();
     const Problem& problem = **made;
     const LowerBound bound = lower_bound(problem);
@@ -183,6 +188,7 @@ TEST(LowerBound, NoRandomStrategyThatDividesItsStateIsFaster) {
       Strategy strategy = random_strategy(rng, problem);
       for (StageSpec& spec : strategy.stages) {
         spec.state = static_cast<StateLevel>(rng.below(5) % 4);
+        spec.state_in_host = offloads && j % 2 == 1;
       }
       fit_in_flight(strategy);  // where gradients are divided, backward passes are whole
       const double seconds = evaluator.evaluate(strategy).step_seconds;
