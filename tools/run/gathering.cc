@@ -23,24 +23,68 @@ Status lacks(const StateItem& item, std::int64_t at) {
                                     item.elements, item.slot, item.tensor));
 }
 
-// Appends the moves of one item that members of teams divide: a part of each member.
-Status gather_parts(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
-  const std::size_t first = moves.size();
+// Returns whether two parts along an axis have an element in common. Of two axes, some always do.
+bool overlap(const StateItem& a, const StateItem& b) {
+  if (a.period != b.period) return true;
+  return std::any_of(a.runs.begin(), a.runs.end(), [&](const ElementRange& run) {
+    return std::any_of(b.runs.begin(), b.runs.end(), [&](const ElementRange& other) {
+      return run.begin < other.end && other.begin < run.end;
+    });
+  });
+}
+
+// Adds parts to those of `moves` from `first` on until they are the whole item, each element once.
+// Unlike teams divide it in several ways, so that a part may not go with those that are there.
+bool complete(const std::vector<StateMove>& held, std::size_t first,
+              std::vector<StateMove>& moves) {
+  const auto begin = moves.begin() + static_cast<std::ptrdiff_t>(first);
   std::int64_t elements = 0;
-  for (const StateMove& part : held) {
-    const bool known =
-        std::any_of(moves.begin() + static_cast<std::ptrdiff_t>(first), moves.end(),
-                    [&](const StateMove& other) { return other.item.is_same_part(part.item); });
-    if (known) continue;
-    moves.push_back(part);
-    elements += part.item.size();
+  for (auto move = begin; move != moves.end(); ++move) elements += move->item.size();
+  if (elements == held.front().item.elements) return true;
+  std::int64_t at = 0;  // the first element of a period that none of them has
+  for (bool further = true; further;) {
+    further = false;
+    for (auto move = begin; move != moves.end(); ++move) {
+      for (const ElementRange& run : move->item.runs) {
+        if (run.begin > at || at >= run.end) continue;
+        at = run.end;
+        further = true;
+      }
+    }
   }
-  return elements == held.front().item.elements ? Status() : lacks(held.front().item, elements);
+  for (const StateMove& part : held) {
+    const bool fits =
+        part.item.count_of(at, 1) == 1 &&
+        std::none_of(moves.begin() + static_cast<std::ptrdiff_t>(first), moves.end(),
+                     [&](const StateMove& other) { return overlap(other.item, part.item); });
+    if (!fits) continue;
+    moves.push_back(part);
+    if (complete(held, first, moves)) return true;
+    moves.pop_back();
+  }
+  return false;
+}
+
+// Appends the moves of one item that members of teams divide: a part of each member of one team; or
+// of a rank that has all of it, if there is one.
+Status gather_parts(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
+  const auto whole = std::find_if(held.begin(), held.end(), [](const StateMove& move) {
+    return move.item.size() == move.item.elements;
+  });
+  if (whole != held.end()) {
+    moves.push_back(*whole);
+    return {};
+  }
+  if (complete(held, moves.size(), moves)) return {};
+  return lacks(held.front().item, 0);
 }
 
 // Appends the moves of one item, of which `held` are the parts, by rank.
 Status gather(const std::vector<StateMove>& held, std::vector<StateMove>& moves) {
-  if (held.front().item.is_part_along_axis()) return gather_parts(held, moves);
+  const bool divided = std::any_of(held.begin(), held.end(), [](const StateMove& move) {
+    return move.item.is_part_along_axis();
+  });
+  if (divided) return gather_parts(held, moves);
   const std::int64_t elements = held.front().item.elements;
   std::int64_t at = 0;
   do {
