@@ -57,6 +57,8 @@ class ProgramWriter {
 
   Program run() {
     find_messages();
+    program_.instructions.reserve(order_.size() + receives_.size() + sends_.size() +
+                                  plan_.buckets.size() + 4);
     post_receives(0);
     if (!uses_.empty()) add(first_gather(order_.front(), uses_));
     for (std::size_t i = 0; i < order_.size(); ++i) {
@@ -90,12 +92,12 @@ class ProgramWriter {
 
   void find_messages() {
     for (std::size_t i = 0; i < order_.size(); ++i) {
-      for (const InstructionId& id : received_for(order_[i])) {
+      for_each_received(order_[i], [&](const InstructionId& id) {
         receives_.push_back(message(id, order_[i].opcode, i));
-      }
-      for (const InstructionId& id : sent_by(order_[i])) {
+      });
+      for_each_sent(order_[i], [&](const InstructionId& id) {
         sends_.push_back(message(id, order_[i].opcode, i));
-      }
+      });
     }
     std::sort(receives_.begin(), receives_.end());
     std::sort(sends_.begin(), sends_.end());
@@ -136,51 +138,47 @@ class ProgramWriter {
     }
   }
 
-  /// Returns the receives of a pass. Activations come from the earliest stage first, gradients from
-  /// the latest: that is the order in which they are made.
-  std::vector<InstructionId> received_for(const InstructionId& compute) const {
-    std::vector<InstructionId> received;
-    if (compute.opcode == Opcode::kForward) {
-      for (const int c : cuts_of(compute).in)
-        received.push_back({Opcode::kRecv, c, compute.micro_batch});
-      return received;
-    }
-    if (!goes_back(compute.opcode)) return received;
-    const std::vector<int>& out = cuts_of(compute).out;
-    for (auto it = out.rbegin(); it != out.rend(); ++it) {
-      if (!has_gradient(cut(*it))) continue;
-      received.push_back({Opcode::kRecvGradient, *it, compute.micro_batch});
-    }
-    return received;
+  /// Calls `f` with the receives of a pass. Activations come from the earliest stage first,
+  /// gradients from the latest: that is the order in which they are made.
+  template <typename F>
+  void for_each_received(const InstructionId& compute, F f) const {
+    const Cuts& cuts = cuts_of(compute);
+    for_each_message(compute, cuts.in, cuts.out, Opcode::kRecv, Opcode::kRecvGradient, f);
   }
 
-  /// Returns the sends of a pass. Activations go to the nearest stage first, gradients to the
-  /// latest, because that stage waits for them first.
-  std::vector<InstructionId> sent_by(const InstructionId& compute) const {
-    std::vector<InstructionId> sent;
+  /// Calls `f` with the sends of a pass. Activations go to the nearest stage first, gradients to
+  /// the latest, because that stage waits for them first.
+  template <typename F>
+  void for_each_sent(const InstructionId& compute, F f) const {
+    const Cuts& cuts = cuts_of(compute);
+    for_each_message(compute, cuts.out, cuts.in, Opcode::kSend, Opcode::kSendGradient, f);
+  }
+
+  /// Calls `f` with the messages of a pass, over cuts that have some if it goes forward or back.
+  template <typename F>
+  void for_each_message(const InstructionId& compute, const std::vector<int>& forward,
+                        const std::vector<int>& back, Opcode activation, Opcode gradient,
+                        F f) const {
     if (compute.opcode == Opcode::kForward) {
-      for (const int c : cuts_of(compute).out)
-        sent.push_back({Opcode::kSend, c, compute.micro_batch});
-      return sent;
+      for (const int c : forward) f(InstructionId{activation, c, compute.micro_batch});
+      return;
     }
-    if (!goes_back(compute.opcode)) return sent;
-    const std::vector<int>& in = cuts_of(compute).in;
-    for (auto it = in.rbegin(); it != in.rend(); ++it) {
-      if (has_gradient(cut(*it))) {
-        sent.push_back({Opcode::kSendGradient, *it, compute.micro_batch});
-      }
+    if (!goes_back(compute.opcode)) return;
+    for (auto it = back.rbegin(); it != back.rend(); ++it) {
+      if (has_gradient(cut(*it))) f(InstructionId{gradient, *it, compute.micro_batch});
     }
-    return sent;
   }
 
   /// Returns what a compute instruction waits for: its receives, and, before a backward pass, sends
   /// from long enough ago, so that few buffers are in use.
   std::vector<InstructionId> waited_for(std::size_t i) const {
     const InstructionId& compute = order_[i];
-    std::vector<InstructionId> after = received_for(compute);
+    std::vector<InstructionId> after;
+    const Cuts& cuts = cuts_of(compute);
+    after.reserve(cuts.in.size() + cuts.out.size());
+    for_each_received(compute, [&](const InstructionId& id) { after.push_back(id); });
     if (!goes_back(compute.opcode)) return after;
     const int start = timetable_.ends(number_)[i] - 1;
-    const Cuts& cuts = cuts_of(compute);
     for (const int c : cuts.out) {
       // Where a gradient comes back, it proves that the activation was sent.
       if (!has_gradient(cut(c))) add_sent(c, Opcode::kForward, compute.micro_batch, start, after);

@@ -20,6 +20,8 @@ std::vector<InstructionId> order_of_stage(const Plan& plan,
   const int ahead = static_cast<int>(in_flight[index]) - 1;
   const int lag = plan.parts_backward() ? static_cast<int>(weight_lag(in_flight, index)) : 0;
   std::vector<InstructionId> order;
+  order.reserve(static_cast<std::size_t>(plan.parts_backward() ? 3 : 2) *
+                static_cast<std::size_t>(micro_batches));
   for (int i = 0; i < micro_batches + ahead + lag; ++i) {
     const int back = i - ahead, put_off = back - lag;
     if (i < micro_batches) order.push_back(plan.forward_pass(stage, i));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/base/at.h"
 #include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/search.h"
+#include "planner/refine/worker_pool.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team_search.h"
 
@@ -12,6 +14,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -76,7 +80,8 @@ class Searches {
   /// the default.
   void run(const Score& seed) {
     const Rng rng = Rng(options_.seed).fork("refine");
-    once(rng);
+    made_.assign(1, 0);
+    take(search(tools_, 0, rng));
     search_again(rng, seed);
   }
 
@@ -84,36 +89,70 @@ class Searches {
   Score& best() { return best_; }
 
  private:
+  /// What a search found.
+  struct Found {
+    Strategy strategy;
+    Score score;
+    std::int64_t made = 0;  // evaluations
+    bool interrupted = false;
+    std::vector<EpisodeLog> log;
+  };
+
+  /// Searches again, several times at a time where there are threads. No search knows what the
+  /// others find, and they are looked at in their order, so that threads change nothing.
   void search_again(const Rng& rng, const Score& seed) {
     if (options_.budget > 0 || !is_unsettled(problem_, decision_.strategy, best_, seed)) return;
-    for (int number = 1; number < kSearches && !decision_.made_by.interrupted; ++number) {
-      once(rng.fork(std::to_string(number)));
+    if (decision_.made_by.interrupted) return;
+    made_.resize(kSearches, 0);
+    const std::vector<std::unique_ptr<SearchTools>> tools = tools_.divide(kSearches - 1);
+    std::vector<std::optional<Found>> found(kSearches - 1);
+    WorkerPool pool(static_cast<int>(tools.size()));
+    pool.run_each(found.size(), [&](int worker, std::size_t i) {
+      if (i > 0 && options_.interrupted != nullptr && options_.interrupted->load()) return;
+      const int number = static_cast<int>(i) + 1;
+      found[i] = search(*tools[at(worker)], number, rng.fork(std::to_string(number)));
+    });
+    for (std::optional<Found>& one : found) {
+      if (one) take(*std::move(one));
     }
   }
 
-  void once(const Rng& rng) {
-    Refinement& all = decision_.refinement;
-    const std::int64_t before = decision_.made_by.evaluations;
-    all.budget += each_;
-    const double least = log_least();
-    SearchBudget budget(each_, options_.interrupted,
-                        [&](std::int64_t made, std::int64_t /*of*/, double best) {
-                          best = std::min(best, least);
-                          if (options_.search_progress && best < kBroken) {
-                            options_.search_progress(before + made, all.budget, best * start_);
-                          }
-                        });
-    const auto point = make_strategy_search(tools_, starts_);
+  /// Makes search `number`. Several may run at a time, each with tools of its own.
+  Found search(SearchTools& tools, int number, const Rng& rng) {
+    SearchBudget budget(
+        each_, options_.interrupted,
+        [&](std::int64_t made, std::int64_t /*of*/, double best) { report(number, made, best); });
+    const auto point = make_strategy_search(tools, starts_);
     options_.refiner->refine(*point, budget, rng);
-    if (before == 0 || is_better(point->score(), best_)) {
-      best_ = point->score();
-      decision_.strategy = point->strategy();
+    return {point->strategy(), point->score(), budget.made(),
+            budget.interrupted() && budget.made() < budget.of(), budget.take_log()};
+  }
+
+  /// Says what the searches so far have made and found.
+  void report(int number, std::int64_t made, double best) {
+    const std::lock_guard<std::mutex> lock(reporting_);
+    made_[at(number)] = made;
+    least_ = std::min(least_, best);
+    if (!options_.search_progress || least_ >= kBroken) return;
+    options_.search_progress(std::accumulate(made_.begin(), made_.end(), std::int64_t{0}),
+                             each_ * static_cast<std::int64_t>(made_.size()), least_ * start_);
+  }
+
+  /// Takes what a search found if it is better, and notes what it cost.
+  void take(Found found) {
+    Refinement& all = decision_.refinement;
+    const bool first = all.budget == 0;
+    const double least = log_least();
+    all.budget += each_;
+    if (first || is_better(found.score, best_)) {
+      best_ = found.score;
+      decision_.strategy = std::move(found.strategy);
     }
-    decision_.made_by.evaluations += budget.made();
-    decision_.made_by.interrupted |= budget.interrupted() && budget.made() < budget.of();
-    const auto first = static_cast<std::int64_t>(all.log.size());
-    for (EpisodeLog& episode : budget.take_log()) {
-      episode.episode += first;
+    decision_.made_by.evaluations += found.made;
+    decision_.made_by.interrupted |= found.interrupted;
+    const auto before = static_cast<std::int64_t>(all.log.size());
+    for (EpisodeLog& episode : found.log) {
+      episode.episode += before;
       episode.best_cost = std::min(episode.best_cost, least);
       all.log.push_back(episode);
     }
@@ -133,6 +172,9 @@ class Searches {
   SearchTools tools_;
   const std::int64_t each_;  // evaluations of a search
   Score best_;
+  std::mutex reporting_;
+  std::vector<std::int64_t> made_;                          // evaluations so far, by search
+  double least_ = std::numeric_limits<double>::infinity();  // cost so far
 };
 
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,

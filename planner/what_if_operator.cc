@@ -59,7 +59,7 @@ class OperatorChanges {
       add_times_of_teams(stage, place);
       return;
     }
-    StageTimer of_op(problem_, {op_});
+    StageTimer of_op(problem_, {&op_, 1});
     StageTimer of_stage(
         problem_, ops_of_stages(now_.stage_of, static_cast<int>(now_.stages.size()))[at(stage)]);
     const StageSpec& spec = now_.stages[at(stage)];

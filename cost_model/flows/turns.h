@@ -16,7 +16,11 @@ namespace agpcs {
 class FlowTurns {
  public:
   FlowTurns(std::size_t gates, std::size_t messages)
-      : last_(gates, -1), first_(gates, -1), of_(messages, {-1, -1}), closed_(messages, 0) {}
+      : last_(gates, -1),
+        first_(gates, -1),
+        of_(messages, {-1, -1}),
+        next_(messages, {-1, -1}),
+        closed_(messages, 0) {}
 
   /// Adds a message to a step of a gate. Messages come in the order of steps; `step` is any number
   /// that does not descend at a gate.
@@ -26,12 +30,15 @@ class FlowTurns {
       const auto next = static_cast<int>(steps_.size());
       (last == -1 ? first_[gate] : steps_[at(last)].next) = next;
       last = next;
-      steps_.push_back({step, 0, -1, {}});
+      steps_.push_back({step, 0, -1});
     }
     Step& mine = steps_[at(last)];
     ++mine.left;
-    mine.messages.push_back(static_cast<int>(message));
-    of_[message][of_[message][0] == -1 ? 0 : 1] = last;
+    const std::size_t gate_of_message = of_[message][0] == -1 ? 0 : 1;
+    of_[message][gate_of_message] = last;
+    const int place = static_cast<int>(2 * message + gate_of_message);
+    (mine.first == -1 ? mine.first : next_of(mine.last)) = place;
+    mine.last = place;
     if (last != first_[gate]) ++closed_[message];
   }
 
@@ -43,19 +50,24 @@ class FlowTurns {
   void go(std::size_t message, std::vector<int>& opened) {
     for (const int step : of_[message]) {
       if (step == -1 || --steps_[at(step)].left > 0 || steps_[at(step)].next == -1) continue;
-      const std::vector<int>& next = steps_[at(steps_[at(step)].next)].messages;
-      opened.insert(opened.end(), next.begin(), next.end());
+      const Step& next = steps_[at(steps_[at(step)].next)];
+      for (int place = next.first; place != -1; place = next_of(place)) {
+        opened.push_back(place / 2);
+      }
     }
   }
 
  private:
   struct Step {
     int number = 0, left = 0, next = -1;  // `left`: number of messages that have not gone
-    std::vector<int> messages;
+    int first = -1, last = -1;            // its messages, each as 2 x message + which of its gates
   };
-  std::vector<int> last_, first_;       // by gate: steps
-  std::vector<std::array<int, 2>> of_;  // by message: steps
-  std::vector<int> closed_;             // by message: gates closed at the start
+  int& next_of(int place) { return next_[at(place / 2)][at(place % 2)]; }
+
+  std::vector<int> last_, first_;         // by gate: steps
+  std::vector<std::array<int, 2>> of_;    // by message: steps
+  std::vector<std::array<int, 2>> next_;  // by message: the next one of the step, as above
+  std::vector<int> closed_;               // by message: gates closed at the start
   std::vector<Step> steps_;
 };
 

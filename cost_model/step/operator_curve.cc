@@ -98,7 +98,9 @@ OpSeconds OperatorCurve::at(std::int64_t samples) const {
 }
 
 std::vector<std::int64_t> OperatorCurve::ends(std::int64_t most) const {
-  std::vector<std::int64_t> ends = {1};
+  std::vector<std::int64_t> ends;
+  ends.reserve(lines_.size() + 2);
+  ends.push_back(1);
   for (const Line& line : lines_) {
     if (line.from > 1 && line.from < most) ends.push_back(line.from);
   }
@@ -116,7 +118,10 @@ OpRange OperatorCurve::range(std::int64_t most) const {
 // The same holds for the difference of two lines.
 OpFloor OperatorCurve::floor(std::int64_t most) const {
   std::vector<std::pair<double, double>> forward, backward;  // samples, seconds
-  for (const std::int64_t samples : ends(most)) {
+  const std::vector<std::int64_t> ends = this->ends(most);
+  forward.reserve(ends.size());
+  backward.reserve(ends.size());
+  for (const std::int64_t samples : ends) {
     const OpSeconds seconds = at(samples);
     forward.emplace_back(samples, seconds.forward);
     backward.emplace_back(samples, seconds.backward);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/program_memory.h"
 
+#include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
 
@@ -8,6 +9,23 @@
 #include <utility>
 
 namespace agpcs {
+namespace {
+
+/// Returns the slot of a micro-batch's pass, which there is.
+int slot_of(const std::vector<int>& slots, int micro_batch) {
+  const auto place = static_cast<std::size_t>(micro_batch);
+  AGPCS_CHECK(place < slots.size() && slots[place] != kNone, "no pass of micro-batch {}",
+              micro_batch);
+  return slots[place];
+}
+
+void set_slot(std::vector<int>& slots, int micro_batch, int slot) {
+  const auto place = static_cast<std::size_t>(micro_batch);
+  if (slots.size() <= place) slots.resize(place + 1, kNone);
+  slots[place] = slot;
+}
+
+}  // namespace
 
 ProgramMemory::ProgramMemory(const Program& program) {
   find_all(program);
@@ -123,17 +141,19 @@ void ProgramMemory::find_positions(const Program& program) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) != StreamKind::kCompute) continue;
     const bool own = is_own(id);
-    if (own && id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
-    if (own && goes_back(id.opcode)) backward_[id.micro_batch] = size();
-    if (own && id.opcode == Opcode::kBackwardWeight) weight_[id.micro_batch] = size();
+    if (own && id.opcode == Opcode::kForward) set_slot(forward_, id.micro_batch, size());
+    if (own && goes_back(id.opcode)) set_slot(backward_, id.micro_batch, size());
+    if (own && id.opcode == Opcode::kBackwardWeight) set_slot(weight_, id.micro_batch, size());
     if (is_of_stage_) place_.emplace(std::tuple(id.opcode, id.object, id.micro_batch), size());
     slots_.push_back({id, own});
   }
-  for (const auto& [micro_batch, at] : forward_) {
-    occupy(&Slot::others, at + 1, backward_.at(micro_batch));
+  for (int i = 0; i < static_cast<int>(forward_.size()); ++i) {
+    const int forward = forward_[static_cast<std::size_t>(i)];
+    if (forward != kNone) occupy(&Slot::others, forward + 1, slot_of(backward_, i));
   }
-  for (const auto& [micro_batch, at] : weight_) {
-    occupy(&Slot::put_off, backward_.at(micro_batch) + 1, at);
+  for (int i = 0; i < static_cast<int>(weight_.size()); ++i) {
+    const int weight = weight_[static_cast<std::size_t>(i)];
+    if (weight != kNone) occupy(&Slot::put_off, slot_of(backward_, i) + 1, weight);
   }
 }
 
@@ -147,10 +167,10 @@ int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
       if (place != place_.end()) slot = std::max(slot, place->second + 1);
       continue;
     }
-    if (id.opcode == Opcode::kForward) slot = std::max(slot, forward_.at(id.micro_batch) + 1);
-    if (goes_back(id.opcode)) slot = std::max(slot, backward_.at(id.micro_batch) + 1);
+    if (id.opcode == Opcode::kForward) slot = std::max(slot, slot_of(forward_, id.micro_batch) + 1);
+    if (goes_back(id.opcode)) slot = std::max(slot, slot_of(backward_, id.micro_batch) + 1);
     if (id.opcode == Opcode::kBackwardWeight) {
-      slot = std::max(slot, weight_.at(id.micro_batch) + 1);
+      slot = std::max(slot, slot_of(weight_, id.micro_batch) + 1);
     }
   }
   return slot;
@@ -159,58 +179,82 @@ int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
 /// Finds when receives occupy memory. A micro-batch's cuts are received together, so the
 /// micro-batch counts from its first receive.
 void ProgramMemory::find_receives(const Program& program) {
-  std::map<std::pair<Opcode, int>, int> first;
+  // By micro-batch: the slot of the first receive.
+  std::vector<int> activations(forward_.size(), kNone), gradients(backward_.size(), kNone);
   int slot = 0;
   for (const Instruction& instruction : program.instructions) {
     const InstructionId& id = instruction.id;
     if (stream_of(id.opcode) != StreamKind::kRecv) continue;
     slot = std::max(slot, earliest(instruction.after));  // the stream is in order
     if (!is_own(id)) continue;
-    first.emplace(std::pair(id.opcode, id.micro_batch), slot);
+    std::vector<int>& first = id.opcode == Opcode::kRecv ? activations : gradients;
+    const auto place = static_cast<std::size_t>(id.micro_batch);
+    AGPCS_CHECK(place < first.size(), "no pass of micro-batch {}", id.micro_batch);
+    if (first[place] == kNone) first[place] = slot;
   }
-  for (const auto& [key, at] : first) {
-    if (key.first == Opcode::kRecv) {  // from its forward pass on, the pass counts them
-      occupy(&Slot::received, at, forward_.at(key.second));
-    } else {
-      occupy(&Slot::gradients_received, at, backward_.at(key.second) + 1);
-    }
+  for (int i = 0; i < static_cast<int>(activations.size()); ++i) {
+    const int at = activations[static_cast<std::size_t>(i)];
+    // From its forward pass on, the pass counts them.
+    if (at != kNone) occupy(&Slot::received, at, slot_of(forward_, i));
+  }
+  for (int i = 0; i < static_cast<int>(gradients.size()); ++i) {
+    const int at = gradients[static_cast<std::size_t>(i)];
+    if (at != kNone) occupy(&Slot::gradients_received, at, slot_of(backward_, i) + 1);
   }
 }
 
 /// Returns the number of sends that have surely left when `instruction` starts, because it waits
-/// for a send, or for the gradient that comes back for it.
-std::size_t ProgramMemory::left_before(const Instruction& instruction, const Places& places) {
+/// for a send, or for the gradient that comes back for it. `posted`: how many come before it.
+std::size_t ProgramMemory::left_before(const Instruction& instruction,
+                                       const std::vector<Sent>& sends, std::size_t posted) {
   std::size_t left = 0;
   for (const InstructionId& id : instruction.after) {
     const Opcode opcode = id.opcode == Opcode::kRecvGradient ? Opcode::kSend : id.opcode;
-    const auto it = places.find({opcode, id.object, id.micro_batch});
-    if (it != places.end()) left = std::max(left, it->second);
+    const Sent wanted = {opcode, id.object, id.micro_batch, 0};
+    const auto it = std::lower_bound(sends.begin(), sends.end(), wanted);
+    if (it == sends.end() || wanted < *it || it->place > posted) continue;
+    left = std::max(left, it->place);
   }
   return left;
 }
 
 void ProgramMemory::find_sends(const Program& program) {
-  Places places;
-  std::map<std::pair<Opcode, int>, std::size_t> last;  // a micro-batch's last send, counted from 1
-  std::vector<std::size_t> left;  // by slot: number of sends that have surely left
-  std::size_t count = 0, so_far = 0;
+  std::vector<Sent> sends;
+  // By micro-batch: the place of the last send, or 0.
+  std::vector<std::size_t> activations, gradients;
   for (const Instruction& instruction : program.instructions) {
     const InstructionId& id = instruction.id;
-    if (stream_of(id.opcode) == StreamKind::kSend) {
-      ++count;  // the stream is in order
-      places[{id.opcode, id.object, id.micro_batch}] = count;
-      if (is_own(id)) last[{id.opcode, id.micro_batch}] = count;
-    } else if (stream_of(id.opcode) == StreamKind::kCompute) {
-      so_far = std::max(so_far, left_before(instruction, places));
-      left.push_back(so_far);
+    if (stream_of(id.opcode) != StreamKind::kSend) continue;
+    const std::size_t place = sends.size() + 1;  // the stream is in order
+    sends.push_back({id.opcode, id.object, id.micro_batch, place});
+    if (!is_own(id)) continue;
+    std::vector<std::size_t>& last = id.opcode == Opcode::kSend ? activations : gradients;
+    const auto micro_batch = static_cast<std::size_t>(id.micro_batch);
+    if (last.size() <= micro_batch) last.resize(micro_batch + 1);
+    last[micro_batch] = place;
+  }
+  std::sort(sends.begin(), sends.end());
+  std::vector<std::size_t> left;  // by slot: number of sends that have surely left
+  left.reserve(slots_.size());
+  std::size_t posted = 0, so_far = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const StreamKind stream = stream_of(instruction.id.opcode);
+    if (stream == StreamKind::kSend) ++posted;
+    if (stream != StreamKind::kCompute) continue;
+    so_far = std::max(so_far, left_before(instruction, sends, posted));
+    left.push_back(so_far);
+  }
+  const auto fill = [&](const std::vector<std::size_t>& last, Counter counter) {
+    for (int i = 0; i < static_cast<int>(last.size()); ++i) {
+      const std::size_t place = last[static_cast<std::size_t>(i)];
+      if (place == 0) continue;
+      const auto end = std::lower_bound(left.begin(), left.end(), place) - left.begin();
+      // Until the end of its backward pass, `in_flight` or the peak of that pass includes it.
+      occupy(counter, slot_of(backward_, i) + 1, static_cast<int>(end));
     }
-  }
-  for (const auto& [key, place] : last) {
-    const auto end = std::lower_bound(left.begin(), left.end(), place) - left.begin();
-    const Counter counter = key.first == Opcode::kSend ? &Slot::sent : &Slot::gradients_sent;
-    // Until the end of its backward pass, `in_flight` or the peak of that pass includes it.
-    occupy(counter, backward_.at(key.second) + 1, static_cast<int>(end));
-  }
+  };
+  fill(activations, &Slot::sent);
+  fill(gradients, &Slot::gradients_sent);
 }
 
 /// Finds when gradients that other stages of the program have made wait for the backward pass of
@@ -219,7 +263,8 @@ void ProgramMemory::find_kept_gradients(const Plan& plan, int stage) {
   std::map<int, int> first;  // by micro-batch: the slot behind the first pass that makes some
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage || !is_local(plan, cut) || !has_gradient(cut)) continue;
-    for (const auto& [micro_batch, at] : backward_) {
+    for (int micro_batch = 0; micro_batch < static_cast<int>(backward_.size()); ++micro_batch) {
+      if (backward_[static_cast<std::size_t>(micro_batch)] == kNone) continue;
       const InstructionId made = plan.input_pass(cut.to, micro_batch);
       const int behind = place_.at({made.opcode, made.object, made.micro_batch}) + 1;
       const auto [known, is_new] = first.emplace(micro_batch, behind);
@@ -227,19 +272,19 @@ void ProgramMemory::find_kept_gradients(const Plan& plan, int stage) {
     }
   }
   for (const auto& [micro_batch, at] : first) {
-    occupy(&Slot::gradients_kept, at, backward_.at(micro_batch) + 1);
+    occupy(&Slot::gradients_kept, at, slot_of(backward_, micro_batch) + 1);
   }
 }
 
 void ProgramMemory::find_states() {
   const auto key = [](const Slot& slot) {
-    return std::tuple(slot.own, slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
-                      slot.gradients_received, slot.gradients_sent, slot.gradients_kept);
+    return std::tie(slot.own, slot.id.opcode, slot.others, slot.put_off, slot.received, slot.sent,
+                    slot.gradients_received, slot.gradients_sent, slot.gradients_kept);
   };
   const auto less = [&](const Slot& a, const Slot& b) { return key(a) < key(b); };
   const auto equal = [&](const Slot& a, const Slot& b) { return key(a) == key(b); };
   states_ = slots_;
-  std::stable_sort(states_.begin(), states_.end(), less);
+  std::sort(states_.begin(), states_.end(), less);  // which of equal ones stays does not matter
   states_.erase(std::unique(states_.begin(), states_.end(), equal), states_.end());
 }
 

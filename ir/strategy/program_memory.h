@@ -53,7 +53,16 @@ class ProgramMemory {
     int gradients_kept = 0;
   };
   using Counter = int Slot::*;
-  using Places = std::map<std::tuple<Opcode, int, int>, std::size_t>;
+  /// A send, and its place among those of the program, counted from 1.
+  struct Sent {
+    Opcode opcode;
+    int object, micro_batch;
+    std::size_t place;
+    bool operator<(const Sent& other) const {
+      return std::tie(opcode, object, micro_batch) <
+             std::tie(other.opcode, other.object, other.micro_batch);
+    }
+  };
 
   /// Returns whether an instruction is of the stage.
   using IsOfStage = std::function<bool(const InstructionId&)>;
@@ -67,18 +76,19 @@ class ProgramMemory {
   void find_positions(const Program& program);
   int earliest(const std::vector<InstructionId>& after) const;
   void find_receives(const Program& program);
-  static std::size_t left_before(const Instruction& instruction, const Places& places);
+  static std::size_t left_before(const Instruction& instruction, const std::vector<Sent>& sends,
+                                 std::size_t posted);
   void find_sends(const Program& program);
   void find_kept_gradients(const Plan& plan, int stage);
   void find_states();
 
   IsOfStage is_of_stage_;
   std::vector<Slot> slots_;
-  std::vector<Slot> states_;               // slots that differ in more than their micro-batch
-  std::map<int, int> forward_, backward_;  // slot by micro-batch; of parted backwards, the first
-  std::map<int, int> weight_;              // likewise, the second
-  std::map<std::tuple<Opcode, int, int>, int>
-      place_;  // slot by pass, where several stages have some
+  std::vector<Slot> states_;  // slots that differ in more than their micro-batch
+  // Slot by micro-batch, or kNone; of parted backwards, the first, and then the second.
+  std::vector<int> forward_, backward_, weight_;
+  // Slot by pass, where several stages have some.
+  std::map<std::tuple<Opcode, int, int>, int> place_;
 };
 
 }  // namespace agpcs

@@ -18,6 +18,11 @@ namespace agpcs {
 /// one score, it does not matter which thread asks first.
 class KnownScores {
  public:
+  KnownScores() = default;
+  /// `before`: those of earlier searches, which it asks first. Nobody else may ask it meanwhile,
+  /// but others like this one.
+  explicit KnownScores(const KnownScores* before) : before_(before) {}
+
   /// Begins a search that does not know yet what the searches before it evaluated (`has`), although
   /// it need not evaluate that again. Call it while no thread asks.
   void begin_search() {
@@ -35,7 +40,8 @@ class KnownScores {
       Known* const known = look_up(hash, strategy);
       if (known != nullptr && suffices(known->score)) return note(*known).score;
     }
-    const Score score = evaluate();
+    const Known* const before = before_ != nullptr ? before_->look_up(hash, strategy) : nullptr;
+    const Score score = before != nullptr && suffices(before->score) ? before->score : evaluate();
     const std::lock_guard<std::mutex> lock(mutex_);
     Known* known = look_up(hash, strategy);
     if (known == nullptr) {
@@ -76,7 +82,15 @@ class KnownScores {
   }
 
   Known* look_up(std::uint64_t hash, const Strategy& strategy) {
-    const auto [begin, end] = known_.equal_range(hash);
+    return find_in(known_, hash, strategy);
+  }
+  const Known* look_up(std::uint64_t hash, const Strategy& strategy) const {
+    return find_in(known_, hash, strategy);
+  }
+  template <typename M>
+  static auto find_in(M& known, std::uint64_t hash, const Strategy& strategy)
+      -> decltype(&known.begin()->second) {
+    const auto [begin, end] = known.equal_range(hash);
     for (auto it = begin; it != end; ++it) {
       if (it->second.strategy == strategy) return &it->second;
     }
@@ -117,6 +131,7 @@ class KnownScores {
     return size;
   }
 
+  const KnownScores* before_ = nullptr;
   std::mutex mutex_;
   std::unordered_multimap<std::uint64_t, Known> known_;
   std::size_t remembered_ = 0;  // numbers in `known_`

@@ -5,10 +5,14 @@
 #include "ir/base/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <memory_resource>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -18,18 +22,47 @@ int kind_of(const Problem& problem, DeviceId device) {
   return problem.cluster.devices[at(device)].kind;
 }
 
-/// Returns samples per second at `shares`. A device without samples is judged by one sample.
-std::vector<double> speeds(const Problem& problem, StageTimer& timer,
-                           const std::vector<DeviceId>& devices,
-                           const std::vector<std::int64_t>& shares) {
-  std::vector<double> result;
-  result.reserve(devices.size());
+/// Memory for the lists of one call: that of few devices lies on the stack.
+class Scratch {
+ public:
+  std::pmr::memory_resource* memory() { return &memory_; }
+
+ private:
+  std::array<std::byte, 4096> room_;
+  std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+};
+
+/// The seconds of devices. Neighbours often ask for the same as the one before.
+class DeviceSeconds {
+ public:
+  DeviceSeconds(const Problem& problem, StageTimer& timer) : problem_(problem), timer_(timer) {}
+  double of(DeviceId device, std::int64_t samples) {
+    const int kind = kind_of(problem_, device);
+    if (kind == kind_ && samples == samples_) return seconds_;
+    kind_ = kind;
+    samples_ = samples;
+    return seconds_ = timer_.seconds(kind, samples);
+  }
+
+ private:
+  const Problem& problem_;
+  StageTimer& timer_;
+  int kind_ = kNone;
+  std::int64_t samples_ = 0;
+  double seconds_ = 0;
+};
+
+/// Sets `result` to samples per second at `shares`. A device without samples is judged by one
+/// sample.
+void find_speeds(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
+                 const std::vector<std::int64_t>& shares, std::pmr::vector<double>& result) {
+  result.clear();
+  DeviceSeconds seconds(problem, timer);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const std::int64_t samples = std::max<std::int64_t>(shares[i], 1);
-    const double seconds = timer.seconds(kind_of(problem, devices[i]), samples);
-    result.push_back(seconds > 0 ? static_cast<double>(samples) / seconds : 1);
+    const double own = seconds.of(devices[i], samples);
+    result.push_back(own > 0 ? static_cast<double>(samples) / own : 1);
   }
-  return result;
 }
 
 /// Returns whether micro-batches of `samples` samples are the larger ones of two sizes. Numbers of
@@ -43,8 +76,13 @@ bool has_smaller(const Problem& problem, std::int64_t samples) {
 class Leveller {
  public:
   Leveller(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
-           std::vector<std::int64_t>& shares)
-      : problem_(problem), timer_(timer), devices_(devices), shares_(shares) {
+           std::vector<std::int64_t>& shares, std::pmr::memory_resource* memory)
+      : now_seconds_(problem, timer),
+        seconds_with_one_more_(problem, timer),
+        devices_(devices),
+        shares_(shares),
+        now_(memory),
+        with_one_more_(memory) {
     now_.reserve(devices.size() + kMoves);
     with_one_more_.reserve(devices.size() + kMoves);
     for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -70,19 +108,20 @@ class Leveller {
   using Entry = std::pair<double, std::size_t>;  // seconds and device; the least is next
   static constexpr std::size_t kMoves = 8;       // few are made, so this many seldom need more room
 
-  double seconds(std::size_t i, std::int64_t samples) const {
-    return samples == 0 ? 0 : timer_.seconds(kind_of(problem_, devices_[i]), samples);
+  Entry now(std::size_t i) {
+    return {shares_[i] == 0 ? -0.0 : -now_seconds_.of(devices_[i], shares_[i]), i};
   }
-  Entry now(std::size_t i) const { return {-seconds(i, shares_[i]), i}; }
-  Entry with_one_more(std::size_t i) const { return {seconds(i, shares_[i] + 1), i}; }
+  Entry with_one_more(std::size_t i) {
+    return {seconds_with_one_more_.of(devices_[i], shares_[i] + 1), i};
+  }
 
-  static void push(std::vector<Entry>& heap, Entry entry) {
+  static void push(std::pmr::vector<Entry>& heap, Entry entry) {
     heap.push_back(entry);
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   }
   /// Returns the least entry of a heap, once those that no longer hold are gone.
   template <typename F>
-  static Entry least(std::vector<Entry>& heap, F holds) {
+  static Entry least(std::pmr::vector<Entry>& heap, F holds) {
     while (holds(heap.front().second) != heap.front()) {
       std::pop_heap(heap.begin(), heap.end(), std::greater<>());
       heap.pop_back();
@@ -95,24 +134,23 @@ class Leveller {
     push(with_one_more_, with_one_more(i));
   }
 
-  const Problem& problem_;
-  StageTimer& timer_;
+  DeviceSeconds now_seconds_, seconds_with_one_more_;
   const std::vector<DeviceId>& devices_;
   std::vector<std::int64_t>& shares_;
   // Heaps, with an entry for each device and more that held before: the slowest first, and the
   // fastest with one more; ties to the lower index.
-  std::vector<Entry> now_, with_one_more_;
+  std::pmr::vector<Entry> now_, with_one_more_;
 };
 
-}  // namespace
-
-std::vector<std::int64_t> largest_remainder(std::int64_t total,
-                                            const std::vector<double>& weights) {
+/// Sets `shares` to what `largest_remainder` returns.
+void divide_by_largest_remainder(std::int64_t total, std::span<const double> weights,
+                                 std::pmr::memory_resource* memory,
+                                 std::vector<std::int64_t>& shares) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   AGPCS_CHECK(sum > 0, "{} samples for {} weights that sum to {}", total, weights.size(), sum);
-  std::vector<std::int64_t> shares;
-  std::vector<double> remainders;
+  shares.clear();
   shares.reserve(weights.size());
+  std::pmr::vector<double> remainders(memory);
   remainders.reserve(weights.size());
   std::int64_t left = total;
   for (const double weight : weights) {
@@ -121,15 +159,26 @@ std::vector<std::int64_t> largest_remainder(std::int64_t total,
     remainders.push_back(exact - std::floor(exact));
     left -= shares.back();
   }
-  std::vector<std::size_t> order(weights.size());
+  if (left == 0) return;
+  std::pmr::vector<std::size_t> order(weights.size(), memory);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return remainders[a] > remainders[b] || (remainders[a] == remainders[b] && a < b);
+  });
   for (std::size_t i = 0; left > 0; ++i, --left) ++shares[order[i % order.size()]];
   for (std::size_t i = 0; left < 0; ++i) {  // rounding of the products may have given one too many
     std::int64_t& share = shares[order[order.size() - 1 - i % order.size()]];
     if (share > 0) --share, ++left;
   }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> largest_remainder(std::int64_t total,
+                                            const std::vector<double>& weights) {
+  Scratch scratch;
+  std::vector<std::int64_t> shares;
+  divide_by_largest_remainder(total, weights, scratch.memory(), shares);
   return shares;
 }
 
@@ -139,9 +188,10 @@ std::int64_t largest_micro_batch(const Problem& problem, std::int64_t micro_batc
 
 namespace {
 
-std::vector<StageTimer::KindRun> kind_runs(const Problem& problem,
-                                           const std::vector<DeviceId>& devices) {
-  std::vector<StageTimer::KindRun> runs;
+std::pmr::vector<StageTimer::KindRun> kind_runs(const Problem& problem,
+                                                const std::vector<DeviceId>& devices,
+                                                std::pmr::memory_resource* memory) {
+  std::pmr::vector<StageTimer::KindRun> runs(memory);
   for (const DeviceId device : devices) {
     const int kind = kind_of(problem, device);
     if (runs.empty() || runs.back().kind != kind) runs.push_back({kind, 0});
@@ -150,34 +200,39 @@ std::vector<StageTimer::KindRun> kind_runs(const Problem& problem,
   return runs;
 }
 
-std::vector<StageTimer::ShareRun> share_runs(const std::vector<std::int64_t>& shares) {
-  std::vector<StageTimer::ShareRun> runs;
+void write_runs(const std::vector<std::int64_t>& shares,
+                std::pmr::vector<StageTimer::ShareRun>& runs) {
   for (const std::int64_t share : shares) {
     if (runs.empty() || runs.back().samples != share) runs.push_back({share, 0});
     ++runs.back().devices;
   }
-  return runs;
 }
 
 std::vector<std::int64_t> make_balanced_shares(const Problem& problem, StageTimer& timer,
                                                const std::vector<DeviceId>& devices,
-                                               std::int64_t samples) {
+                                               std::int64_t samples, Scratch& scratch) {
   const std::int64_t even =
       std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(devices.size()));
   std::vector<std::int64_t> shares(devices.size(), even);
+  std::pmr::vector<double> speeds(scratch.memory());
+  speeds.reserve(devices.size());
   for (int round = 0; round < 2; ++round) {  // the speed depends on the share
-    shares = largest_remainder(samples, speeds(problem, timer, devices, shares));
+    find_speeds(problem, timer, devices, shares, speeds);
+    divide_by_largest_remainder(samples, speeds, scratch.memory(), shares);
   }
-  Leveller(problem, timer, devices, shares).run();
+  Leveller(problem, timer, devices, shares, scratch.memory()).run();
   return shares;
 }
 
 /// Shares follow from the kinds of the devices, in their order.
 StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
                           const std::vector<DeviceId>& devices, std::int64_t samples) {
-  std::vector<StageTimer::ShareRun>& runs =
-      timer.known_shares(kind_runs(problem, devices), samples);
-  if (runs.empty()) runs = share_runs(make_balanced_shares(problem, timer, devices, samples));
+  Scratch scratch;
+  std::pmr::vector<StageTimer::ShareRun>& runs =
+      timer.known_shares(kind_runs(problem, devices, scratch.memory()), samples);
+  if (runs.empty()) {
+    write_runs(make_balanced_shares(problem, timer, devices, samples, scratch), runs);
+  }
   StageSpec spec;
   spec.devices.reserve(devices.size());
   spec.shares.reserve(devices.size());

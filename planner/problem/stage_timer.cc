@@ -31,16 +31,25 @@ const std::vector<OpSeconds>& OperatorTimes::of(int kind, std::int64_t samples) 
   return times;
 }
 
-StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops, OperatorTimes* times)
-    : problem_(&problem), ops_(std::move(ops)), times_(times) {}
+StageTimer::StageTimer(const Problem& problem, std::span<const OpId> ops, OperatorTimes* times,
+                       std::pmr::memory_resource* memory)
+    : problem_(&problem),
+      times_(times),
+      ops_(ops.begin(), ops.end(), memory),
+      known_(memory),
+      weights_(memory),
+      shares_(memory) {}
 
-std::vector<StageTimer::ShareRun>& StageTimer::known_shares(const std::vector<KindRun>& kinds,
-                                                            std::int64_t samples) {
+std::pmr::vector<StageTimer::ShareRun>& StageTimer::known_shares(std::span<const KindRun> kinds,
+                                                                 std::int64_t samples) {
   for (KnownShares& known : shares_) {
-    if (known.samples == samples && known.kinds == kinds) return known.shares;
+    if (known.samples == samples && std::ranges::equal(known.kinds, kinds)) return known.shares;
   }
   if (shares_.size() > kMostShares) shares_.clear();
-  return shares_.emplace_back(KnownShares{samples, kinds, {}}).shares;
+  const auto memory = shares_.get_allocator();
+  shares_.push_back(
+      {samples, {kinds.begin(), kinds.end(), memory}, std::pmr::vector<ShareRun>(memory)});
+  return shares_.back().shares;
 }
 
 StageTimer::Seconds StageTimer::both(int kind, std::int64_t samples) {

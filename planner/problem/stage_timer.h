@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,17 +47,18 @@ struct StageGradients {
 };
 
 /// The seconds that a set of operators computes, remembered by device kind and samples. Refers to
-/// `problem`, and to `times`, which it asks if given.
+/// `problem`, and to `times`, which it asks if given. What it remembers lies in `memory`.
 class StageTimer {
  public:
-  StageTimer(const Problem& problem, std::vector<OpId> ops, OperatorTimes* times = nullptr);
+  StageTimer(const Problem& problem, std::span<const OpId> ops, OperatorTimes* times = nullptr,
+             std::pmr::memory_resource* memory = std::pmr::get_default_resource());
   /// Returns the seconds of forward and backward on `samples` samples, the device's part of a
   /// micro-batch.
   double seconds(int kind, std::int64_t samples) { return both(kind, samples).sum; }
   double forward_seconds(int kind, std::int64_t samples) { return both(kind, samples).forward; }
   /// Returns the seconds of the weight pass, where the backward pass is parted.
   double weight_seconds(int kind, std::int64_t samples);
-  const std::vector<OpId>& ops() const { return ops_; }
+  std::span<const OpId> ops() const { return ops_; }
 
   /// So many devices of one kind that follow each other, and so many equal shares.
   struct KindRun {
@@ -69,7 +72,7 @@ class StageTimer {
   };
   /// Shares that were balanced by these seconds (shares.h), for whoever balances them: by the kinds
   /// of the devices and by samples. Empty ones are not known.
-  std::vector<ShareRun>& known_shares(const std::vector<KindRun>& kinds, std::int64_t samples);
+  std::pmr::vector<ShareRun>& known_shares(std::span<const KindRun> kinds, std::int64_t samples);
   /// The gradients of these operators, for whoever works them out (rough/step.h).
   std::optional<StageGradients> gradients;
 
@@ -87,17 +90,17 @@ class StageTimer {
   };
   struct KnownShares {
     std::int64_t samples = 0;
-    std::vector<KindRun> kinds;
-    std::vector<ShareRun> shares;
+    std::pmr::vector<KindRun> kinds;
+    std::pmr::vector<ShareRun> shares;
   };
   Seconds both(int kind, std::int64_t samples);
 
   const Problem* problem_;
-  std::vector<OpId> ops_;
   OperatorTimes* times_;
-  std::vector<KnownSeconds> known_;  // sorted by `of`
-  std::vector<KnownWeight> weights_;
-  std::vector<KnownShares> shares_;
+  std::pmr::vector<OpId> ops_;
+  std::pmr::vector<KnownSeconds> known_;  // sorted by `of`
+  std::pmr::vector<KnownWeight> weights_;
+  std::pmr::vector<KnownShares> shares_;
 };
 
 }  // namespace agpcs

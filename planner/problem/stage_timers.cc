@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-/// The most operators of remembered timers.
-constexpr std::size_t kMostTimedOperators = std::size_t{1} << 24;
+/// The most bytes of remembered timers.
+constexpr std::size_t kMostBytes = std::size_t{1} << 27;
 
 /// Returns whether the operators of `timer` are those of `stage`, which has as many.
 bool is_of_stage(const StageTimer& timer, const std::vector<int>& stage_of, int stage) {
@@ -35,64 +36,61 @@ const std::vector<StageTimer*>& StageTimers::of(const Strategy& strategy) {
     last_ = static_cast<std::size_t>(found - recent_.begin());
     return found->timers;
   }
-  std::vector<StageTimer*> timers = timers_of(strategy, recent_[last_]);
+  find_timers(strategy, recent_[last_], next_.timers);
+  next_.stage_of = strategy.stage_of;
   last_ = (last_ + 1) % recent_.size();
-  recent_[last_] = {strategy.stage_of, std::move(timers)};
+  std::swap(recent_[last_], next_);
   return recent_[last_].timers;
 }
 
 /// Takes over the timers of stages whose operators are those of `last`, and looks up the others.
-std::vector<StageTimer*> StageTimers::timers_of(const Strategy& strategy, const Partition& last) {
+void StageTimers::find_timers(const Strategy& strategy, const Partition& last,
+                              std::vector<StageTimer*>& timers) {
   const std::vector<int>& stage_of = strategy.stage_of;
-  std::vector<char> changed(strategy.stages.size(), 1);
-  if (last.timers.size() == changed.size() && last.stage_of.size() == stage_of.size()) {
-    std::fill(changed.begin(), changed.end(), 0);
+  changed_.assign(strategy.stages.size(), 1);
+  if (last.timers.size() == changed_.size() && last.stage_of.size() == stage_of.size()) {
+    std::fill(changed_.begin(), changed_.end(), 0);
     for (std::size_t op = 0; op < stage_of.size(); ++op) {
       if (stage_of[op] == last.stage_of[op]) continue;
-      changed[at(stage_of[op])] = 1;
-      changed[at(last.stage_of[op])] = 1;
+      changed_[at(stage_of[op])] = 1;
+      changed_[at(last.stage_of[op])] = 1;
     }
   }
-  std::vector<Marked> marked(changed.size());
+  marked_.assign(changed_.size(), {});
   for (std::size_t op = 0; op < stage_of.size();) {  // most stages are a few runs of operators
     const int stage = stage_of[op];
     const std::size_t first = op;
     std::uint64_t sum = 0;
     for (; op < stage_of.size() && stage_of[op] == stage; ++op) sum += mark_of(op);
-    marked[at(stage)].ops += op - first;
-    marked[at(stage)].sum += sum;
+    marked_[at(stage)].ops += op - first;
+    marked_[at(stage)].sum += sum;
   }
-  std::vector<StageTimer*> timers;
-  timers.reserve(changed.size());
-  for (std::size_t s = 0; s < changed.size(); ++s) {
-    timers.push_back(changed[s] ? &of(stage_of, static_cast<int>(s), marked[s]) : last.timers[s]);
+  timers.clear();
+  timers.reserve(changed_.size());
+  for (std::size_t s = 0; s < changed_.size(); ++s) {
+    timers.push_back(changed_[s] ? &of(stage_of, static_cast<int>(s), marked_[s]) : last.timers[s]);
   }
-  return timers;
 }
 
 /// Looks up the timer of a stage, or makes it.
 StageTimer& StageTimers::of(const std::vector<int>& stage_of, int stage, const Marked& marked) {
-  const auto [begin, end] = known_.equal_range(marked.sum);
+  const auto [begin, end] = known_->timers.equal_range(marked.sum);
   for (auto it = begin; it != end; ++it) {
-    StageTimer& timer = *it->second;
+    StageTimer& timer = it->second;
     if (timer.ops().size() == marked.ops && is_of_stage(timer, stage_of, stage)) return timer;
   }
-  std::vector<OpId> ops;
-  ops.reserve(marked.ops);
+  ops_.clear();
   for (OpId op = 0; op < static_cast<OpId>(stage_of.size()); ++op) {
-    if (stage_of[at(op)] == stage) ops.push_back(op);
+    if (stage_of[at(op)] == stage) ops_.push_back(op);
   }
-  remembered_ += ops.size();
-  return *known_
-              .emplace(marked.sum, std::make_unique<StageTimer>(problem_, std::move(ops), times_))
-              ->second;
+  StageTimer timer(problem_, ops_, times_, &known_->memory);
+  return known_->timers.emplace(marked.sum, std::move(timer))->second;
 }
 
 void StageTimers::forget_if_many() {
-  if (remembered_ < kMostTimedOperators) return;
+  if (known_->memory.bytes() < kMostBytes) return;
   recent_ = {};
-  known_.clear();
-  remembered_ = 0;
+  known_ = std::make_unique<Known>();
 }
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // StageTimers: the timers of stages, remembered over many strategies.
 #pragma once
 
+#include "ir/base/arena.h"
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <unordered_map>
 #include <vector>
 
@@ -24,8 +26,7 @@ class StageTimers {
   /// next call. Cost: O(operators); little more than a comparison for stages of the last
   /// strategies.
   const std::vector<StageTimer*>& of(const Strategy& strategy);
-  /// Forgets all timers if they hold many operators, so that memory stays bounded. Needs: no timer
-  /// is in use.
+  /// Forgets all timers if they hold much, so that memory stays bounded. Needs: no timer is in use.
   void forget_if_many();
 
  private:
@@ -38,16 +39,26 @@ class StageTimers {
     std::size_t ops = 0;
     std::uint64_t sum = 0;
   };
-  std::vector<StageTimer*> timers_of(const Strategy& strategy, const Partition& last);
+  /// Timers, by the sum of marks, and where all that they remember lies.
+  struct Known {
+    Arena memory;
+    std::pmr::unordered_multimap<std::uint64_t, StageTimer> timers{&memory};
+  };
+  void find_timers(const Strategy& strategy, const Partition& last,
+                   std::vector<StageTimer*>& timers);
   StageTimer& of(const std::vector<int>& stage_of, int stage, const Marked& marked);
 
   const Problem& problem_;
   OperatorTimes* times_;
-  std::unordered_multimap<std::uint64_t, std::unique_ptr<StageTimer>> known_;  // by sum of marks
-  std::size_t remembered_ = 0;  // number of operators in `known_`
+  std::unique_ptr<Known> known_ = std::make_unique<Known>();
   // Searches ask for the same few partitions again and again: where they stand, and the last tried.
   std::array<Partition, 4> recent_;
   std::size_t last_ = 0;  // the one of `recent_` that was asked for last
+  // Buffers of one call, kept for their memory.
+  std::vector<char> changed_;   // by stage
+  std::vector<Marked> marked_;  // likewise
+  std::vector<OpId> ops_;       // of a new timer
+  Partition next_;
 };
 
 }  // namespace agpcs

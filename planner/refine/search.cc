@@ -4,11 +4,10 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "planner/evaluate/evaluate.h"
-#include "planner/evaluate/known_scores.h"
-#include "planner/evaluate/memory_bound.h"
 #include "planner/evaluate/rough/fit.h"
 #include "planner/refine/features.h"
 #include "planner/refine/moves/moves.h"
+#include "planner/refine/search_tools.h"
 #include "planner/refine/worker_pool.h"
 
 #include <algorithm>
@@ -28,19 +27,6 @@ namespace {
 constexpr int kMostDevices = 256;
 /// Searches often return to a place where they stood. That many are remembered.
 constexpr std::size_t kKnownPlaces = 16;
-
-/// The tools of one thread.
-struct Worker {
-  explicit Worker(const Problem& problem)
-      : evaluator(problem), moves(problem), rough_model(problem), memory(problem) {}
-  RoughStep rough(const Strategy& strategy) {
-    return rough_model.step(strategy, moves.timers().of(strategy));
-  }
-  Evaluator evaluator;
-  StrategyMoves moves;
-  RoughModel rough_model;
-  MemoryBound memory;
-};
 
 /// What both searches share: a strategy where they stand, and the moves from there. The derived
 /// class says what a strategy costs.
@@ -66,7 +52,7 @@ class StrategyPoint : public StrategySearch {
     grouped();
     const StrategyView before = {&here_.strategy, here_.rough,
                                  workers_.front()->evaluator.lacking(here_.strategy)};
-    for_each(moves.size(), [&](Worker& worker, std::size_t i) {
+    for_each(moves.size(), [&](SearchWorker& worker, std::size_t i) {
       const std::optional<Strategy> after = applied(worker, moves[i]);
       features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
                                 here_.score.exposed_communication, listed(moves[i]).move,
@@ -77,7 +63,7 @@ class StrategyPoint : public StrategySearch {
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
     grouped();
     tried_.assign(moves.size(), {});
-    for_each(moves.size(), [&](Worker& worker, std::size_t i) {
+    for_each(moves.size(), [&](SearchWorker& worker, std::size_t i) {
       tried_[i] = {moves[i], after(worker, moves[i])};
       outcomes[i] = tried_[i].place.outcome;
     });
@@ -112,7 +98,7 @@ class StrategyPoint : public StrategySearch {
   };
 
   /// `workers`: one a thread. `reference`: the seconds that cost 1.
-  StrategyPoint(const Problem& problem, std::span<const std::unique_ptr<Worker>> workers,
+  StrategyPoint(const Problem& problem, std::span<const std::unique_ptr<SearchWorker>> workers,
                 double reference)
       : problem_(problem),
         reference_(reference),
@@ -121,11 +107,14 @@ class StrategyPoint : public StrategySearch {
         workers_(workers) {}
 
   /// Returns what a strategy costs. May run on several threads, each with its own worker.
-  virtual Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) = 0;
+  virtual Score score_of(SearchWorker& worker, const Strategy& strategy,
+                         const RoughStep& rough) = 0;
   /// Returns the strategy with the buckets from which moves of buckets start.
-  virtual Strategy with_buckets(Strategy strategy) = 0;
+  virtual Strategy with_buckets(const Strategy& strategy) = 0;
+  /// Returns whether it has other buckets than `strategy`.
+  virtual bool needs_buckets(const Strategy& strategy) const = 0;
 
-  Place place_of(Worker& worker, Strategy strategy) {
+  Place place_of(SearchWorker& worker, Strategy strategy) {
     if (kVerifyEveryCandidate) {
       const Status status =
           verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch);
@@ -203,9 +192,11 @@ class StrategyPoint : public StrategySearch {
     KnownPlace& place =
         *std::min_element(known_places_.begin(), known_places_.end(),
                           [](const KnownPlace& a, const KnownPlace& b) { return a.used < b.used; });
-    place = {};
     place.strategy = here_.strategy;
-    place.moves = workers_.front()->moves.all(here_.strategy, grouped(), here_.rough.starved);
+    workers_.front()->moves.list(here_.strategy, grouped(), here_.rough.starved, place.moves);
+    place.guesses.clear();
+    place.described.clear();
+    place.judged.clear();
     return place;
   }
 
@@ -220,7 +211,7 @@ class StrategyPoint : public StrategySearch {
   }
 
   /// The worker of the calling thread, where no others run.
-  Worker& worker() { return *workers_.front(); }
+  SearchWorker& worker() { return *workers_.front(); }
   const Place& here() const { return here_; }
   /// The moves that were evaluated last, from here.
   const std::vector<Tried>& tried() const { return tried_; }
@@ -237,32 +228,34 @@ class StrategyPoint : public StrategySearch {
     pool_.run_each(count, [&](int worker, std::size_t i) { f(*workers_[at(worker)], i); });
   }
 
-  StrategyView view(Worker& worker, const Strategy& strategy) {
+  StrategyView view(SearchWorker& worker, const Strategy& strategy) {
     return {&strategy, worker.rough(strategy), worker.evaluator.lacking(strategy)};
   }
 
-  std::optional<Strategy> applied(Worker& worker, const Move& move) {
+  std::optional<Strategy> applied(SearchWorker& worker, const Move& move) {
     const DrawnMove& drawn = listed(move);
     if (drawn.result) return drawn.result;
-    return worker.moves.apply(here_.strategy, *grouped_, drawn.move);
+    const Strategy& with_buckets = grouped_ ? *grouped_ : here_.strategy;
+    return worker.moves.apply(here_.strategy, with_buckets, drawn.move);
   }
 
-  Place after(Worker& worker, const Move& move) {
+  Place after(SearchWorker& worker, const Move& move) {
     std::optional<Strategy> strategy = applied(worker, move);
     if (!strategy) return here_;
     return place_of(worker, std::move(*strategy));
   }
 
   const Strategy& grouped() {
-    if (!grouped_) grouped_ = with_buckets(here_.strategy);
-    return *grouped_;
+    if (!grouped_ && needs_buckets(here_.strategy)) grouped_ = with_buckets(here_.strategy);
+    return grouped_ ? *grouped_ : here_.strategy;
   }
 
   ProblemFeatures fixed_;
-  std::span<const std::unique_ptr<Worker>> workers_;
+  std::span<const std::unique_ptr<SearchWorker>> workers_;
   Place here_, kept_;
-  std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once they are needed
-  std::vector<DrawnMove> listed_;    // the last list of moves
+  // here_.strategy with its buckets, where it has others, once they are needed.
+  std::optional<Strategy> grouped_;
+  std::vector<DrawnMove> listed_;  // the last list of moves
   std::vector<Tried> tried_;
   std::deque<KnownPlace> known_places_;
   KnownPlace* known_ = nullptr;  // of here, once it is needed
@@ -272,7 +265,7 @@ class StrategyPoint : public StrategySearch {
 /// The imagined point: a strategy costs its rough step.
 class ImaginingSearch final : public StrategyPoint {
  public:
-  ImaginingSearch(const Problem& problem, std::span<const std::unique_ptr<Worker>> worker,
+  ImaginingSearch(const Problem& problem, std::span<const std::unique_ptr<SearchWorker>> worker,
                   double reference)
       : StrategyPoint(problem, worker, reference) {}
 
@@ -313,7 +306,7 @@ class ImaginingSearch final : public StrategyPoint {
     return guesses[at(listed(move).number)];
   }
 
-  Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) override {
+  Score score_of(SearchWorker& worker, const Strategy& strategy, const RoughStep& rough) override {
     Score score;
     score.step_seconds = (fit_.factor(rough) + off_) * rough.seconds;
     if (score.step_seconds / reference_ > looks_at_ || worker.memory.most_lacking(strategy) <= 0) {
@@ -323,25 +316,13 @@ class ImaginingSearch final : public StrategyPoint {
     return score;
   }
 
-  Strategy with_buckets(Strategy strategy) override { return strategy; }
+  Strategy with_buckets(const Strategy& strategy) override { return strategy; }
+  bool needs_buckets(const Strategy& /*strategy*/) const override { return false; }
 
   RoughFit fit_;
   double off_ = 0;
   Place start_;
 };
-
-}  // namespace
-
-struct SearchTools::Impl {
-  Impl(const Problem& problem_of_all, int threads) : problem(problem_of_all) {
-    for (int i = 0; i < threads; ++i) workers.push_back(std::make_unique<Worker>(problem));
-  }
-  const Problem& problem;
-  std::vector<std::unique_ptr<Worker>> workers;
-  KnownScores scores;
-};
-
-namespace {
 
 /// The search proper: a strategy costs its simulated step.
 class SimulatingSearch : public StrategyPoint {
@@ -439,7 +420,8 @@ class SimulatingSearch : public StrategyPoint {
   }
 
   /// Walks learn from the steps of all moves that were evaluated, so those are run to their end.
-  Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
+  Score score_of(SearchWorker& worker, const Strategy& strategy,
+                 const RoughStep& /*rough*/) override {
     const auto enough = [&](const Score& score) { return suffices(score, cost_of(score)); };
     return scores_.find(strategy, enough, [&] {
       if (looks_at_ < kAnyCost) {
@@ -451,10 +433,10 @@ class SimulatingSearch : public StrategyPoint {
     });
   }
 
-  Strategy with_buckets(Strategy strategy) override {
-    if (!strategy.buckets.empty()) return strategy;
-    return worker().evaluator.grouped(std::move(strategy));
+  Strategy with_buckets(const Strategy& strategy) override {
+    return worker().evaluator.grouped(strategy);
   }
+  bool needs_buckets(const Strategy& strategy) const override { return strategy.buckets.empty(); }
 
   bool may_walk() const { return problem_.cluster.device_count() <= kMostDevices; }
 
@@ -465,7 +447,7 @@ class SimulatingSearch : public StrategyPoint {
     double off = 0;
   };
   std::vector<Strategy> starts_;
-  std::span<const std::unique_ptr<Worker>> workers_;
+  std::span<const std::unique_ptr<SearchWorker>> workers_;
   KnownScores& scores_;
   RoughFit fit_;
   std::vector<Walk> begun_;
@@ -481,10 +463,6 @@ class LoneSearch final : private SearchTools, public SimulatingSearch {
 };
 
 }  // namespace
-
-SearchTools::SearchTools(const Problem& problem, int threads)
-    : impl_(std::make_unique<Impl>(problem, threads)) {}
-SearchTools::~SearchTools() = default;
 
 std::unique_ptr<StrategySearch> make_strategy_search(SearchTools& tools,
                                                      std::vector<Strategy> starts) {

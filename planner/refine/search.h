@@ -36,11 +36,17 @@ class SearchTools {
   SearchTools(const SearchTools&) = delete;
   SearchTools& operator=(const SearchTools&) = delete;
   ~SearchTools();
+  /// Divides the threads, with their tools, among up to `most` searches that run at a time. Returns
+  /// at least one, each of which knows the scores that this knows. Refers to this, which has no
+  /// threads left. Needs: this was not made by `divide`.
+  std::vector<std::unique_ptr<SearchTools>> divide(int most);
 
   struct Impl;
   Impl& impl() { return *impl_; }
 
  private:
+  explicit SearchTools(std::unique_ptr<Impl> impl);
+
   std::unique_ptr<Impl> impl_;
 };
 

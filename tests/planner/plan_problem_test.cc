@@ -238,6 +238,30 @@ TEST(RefinedPlan, HasTheSameBytesForAnyNumberOfThreads) {
   }
 }
 
+/// With the default budget, a search that ends with a pipeline is made three times.
+TEST(RefinedPlan, OfSearchesSideBySideHasTheSameBytesAsOfOneAfterTheOther) {
+  const auto problem = search_problem(2);
+  std::vector<std::string> texts;
+  for (const int threads : {1, 2, 5}) {
+    PlanOptions options;
+    options.threads = threads;
+    std::int64_t made = 0;
+    options.search_progress = [&](std::int64_t now, std::int64_t of, double seconds) {
+      EXPECT_GT(now, made) << "searches that run at a time are counted together";
+      made = now;
+      EXPECT_LE(now, of);
+      EXPECT_GT(seconds, 0);
+    };
+    const auto planned = refined(*problem, "dqn", 0, options);
+    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    EXPECT_EQ(made, planned->best.plan.made_by.evaluations);
+    EXPECT_EQ(planned->refinement.budget, 3000) << "of three searches";
+    texts.push_back(print_plan(planned->best.plan) + print_search_log(planned->refinement.log));
+  }
+  EXPECT_EQ(texts[1], texts[0]);
+  EXPECT_EQ(texts[2], texts[0]);
+}
+
 TEST(RefinedPlan, TheSeedDecides) {
   const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
   std::vector<std::string> logs;

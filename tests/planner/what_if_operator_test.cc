@@ -124,7 +124,7 @@ TEST(WhatIfOperator, SaysWhichDeviceWouldLackMemory) {
 TEST(WhatIfOperator, SharesAreBalancedAsAfterAnyMove) {
   const Standing now(chain(4, 1024), fast_and_slow(), 4096,
                      "stage a/0=2048 b/0=2048 : h0 a0 h1 a1\nstage a/1=4096 : *\n");
-  StageTimer timer(*now.problem, {0, 1, 2, 3, 4});
+  StageTimer timer(*now.problem, std::vector<OpId>{0, 1, 2, 3, 4});
   const StageSpec balanced = balanced_stage(*now.problem, timer, {0, 2}, 4096);
   EXPECT_NE(balanced.shares, (std::vector<std::int64_t>{2048, 2048}));
   EXPECT_EQ(now.place("h2").moves[0].step_seconds,

@@ -43,8 +43,11 @@ double RoughModel::held_part(const Strategy& strategy, std::size_t stage) {
 StageGradients RoughModel::gradients_of(int stage) const {
   StageGradients all;
   double of_blocks = 0;  // sum of `backward_of_` over its blocks
+  std::size_t first = gradients_.size(), end = 0;
   for (std::size_t b = 0; b < gradients_.size(); ++b) {
     if (stage_of_block_[b] != stage) continue;
+    first = std::min(first, b);
+    end = b + 1;
     all.sum.bytes += gradients_[b].bytes;
     all.sum.elements += gradients_[b].elements;
     all.sum.tensors += gradients_[b].tensors;
@@ -53,7 +56,7 @@ StageGradients RoughModel::gradients_of(int stage) const {
   if (all.sum.bytes == 0) return all;
   all.pieces.emplace_back();
   double done = 0;
-  for (std::size_t b = gradients_.size(); b-- > 0;) {
+  for (std::size_t b = end; b-- > first;) {
     if (stage_of_block_[b] != stage) continue;
     done += backward_of_[b];
     if (gradients_[b].bytes == 0) continue;

@@ -132,8 +132,8 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
     stage_of_block_[b] = strategy.stage_of[at(first_op_[b])];
   }
   RoughStep rough;
-  const std::vector<Passes> passes = compute(strategy, timers, rough);
-  const Messages messages = pass_cuts(strategy, passes);
+  const std::vector<Passes>& passes = compute(strategy, timers, rough);
+  const Messages& messages = pass_cuts(strategy, passes);
   Passes slowest;
   for (std::size_t s = 0; s < stages; ++s) {
     rough.longest_way = std::max(rough.longest_way, messages.way[s]);
@@ -164,10 +164,11 @@ double RoughModel::most_of_both() const {
 }
 
 /// Returns the passes of each stage.
-std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
-                                                    const std::vector<StageTimer*>& timers,
-                                                    RoughStep& rough) {
-  std::vector<Passes> passes(strategy.stages.size());
+const std::vector<RoughModel::Passes>& RoughModel::compute(const Strategy& strategy,
+                                                           const std::vector<StageTimer*>& timers,
+                                                           RoughStep& rough) {
+  std::vector<Passes>& passes = passes_;
+  passes.assign(strategy.stages.size(), {});
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
     Passes& slowest = passes[s];
@@ -268,18 +269,19 @@ void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, d
 }
 
 /// Loads the lanes with all cuts and returns the messages' seconds.
-RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
-                                           const std::vector<Passes>& passes) {
+const RoughModel::Messages& RoughModel::pass_cuts(const Strategy& strategy,
+                                                  const std::vector<Passes>& passes) {
   const auto samples =
       static_cast<double>(problem_.training.batch) / static_cast<double>(strategy.micro_batches);
-  Messages messages;
+  Messages& messages = messages_;
   messages.ahead = ahead_of_textbook(strategy);
   const bool apart = strategy.schedule == Schedule::kGPipe || messages.ahead > 0;
   Lanes& back = apart ? backward_ : forward_;
+  messages.way.clear();
   for (const Passes& own : passes) messages.way.push_back(own.way());
   messages.later_way = messages.way;
-  messages.forward.resize(passes.size());
-  messages.backward.resize(passes.size());
+  messages.forward.assign(passes.size(), 0);
+  messages.backward.assign(passes.size(), 0);
   const std::vector<CutSum>& cuts = cuts_of(strategy);
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
     const auto [from, to, bytes] = *cut;

@@ -150,10 +150,10 @@ class RoughModel {
     double empty(Lanes* into = nullptr, double factor = 1);
   };
 
-  std::vector<Passes> compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
-                              RoughStep& rough);
+  const std::vector<Passes>& compute(const Strategy& strategy,
+                                     const std::vector<StageTimer*>& timers, RoughStep& rough);
   Passes compute_teams(const StageSpec& spec, const std::vector<TeamBody>& bodies, double& busy);
-  Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
+  const Messages& pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double most_of_both() const;
   static double end_by_ways(const Strategy& strategy, const std::vector<Passes>& passes,
                             const Messages& messages, double longest_way, std::size_t s,
@@ -199,6 +199,8 @@ class RoughModel {
   std::vector<Tied> tied_;
   Lanes cut_, forward_, backward_;  // empty between steps
   // Buffers of one step, kept for their memory.
+  std::vector<Passes> passes_;  // by stage
+  Messages messages_;
   std::vector<Reduction> reductions_;
   std::vector<double> ends_;
   std::vector<int> taken_;            // stages from whose blocks shared gradients are taken out

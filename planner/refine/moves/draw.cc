@@ -3,6 +3,7 @@
 #include "ir/base/at.h"
 #include "planner/refine/moves/moves.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -61,6 +62,7 @@ std::vector<DrawnMove> StrategyMoves::draw(const Strategy& strategy, const Strat
     urns[kind] = Urn(at(from.first[kind + 1] - from.first[kind]));
   }
   std::vector<DrawnMove> moves;
+  moves.reserve(std::min(most, at(from.first.back())));
   bool any = true;
   const auto draw = [&]<typename M>(const std::vector<M>& list) {
     Urn& urn = urns[kKindOf<M>];

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -41,7 +40,7 @@ class MoveLister {
   MoveLister(const Problem& problem, const Strategy& strategy, const Strategy& grouped,
              const std::vector<std::vector<int>>& next,
              const std::vector<std::vector<int>>& previous, const std::vector<int>& alike,
-             const std::vector<double>& parameters)
+             const std::vector<double>& parameters, MoveLists& moves)
       : problem_(problem),
         s_(strategy),
         grouped_(grouped),
@@ -49,9 +48,11 @@ class MoveLister {
         previous_(previous),
         parameters_(parameters),
         stages_(static_cast<int>(strategy.stages.size())),
-        same_(same_hosts(alike)) {}
+        same_(same_hosts(problem.cluster, strategy, alike)),
+        moves_(moves) {}
 
-  MoveLists run(const std::vector<std::int64_t>& micro_batches, int starved) {
+  /// Fills the lists, which are empty.
+  void run(const std::vector<std::int64_t>& micro_batches, int starved) {
     list_boundaries();
     list_blocks();
     list_devices();
@@ -62,7 +63,6 @@ class MoveLister {
     list_in_flight(starved);
     list_arrangements();
     list_buckets();
-    return std::move(moves_);
   }
 
  private:
@@ -130,44 +130,33 @@ class MoveLister {
     }
   }
 
-  /// Returns, by host, the first host that is alike and whose devices do the same.
-  std::vector<int> same_hosts(const std::vector<int>& alike) const {
-    const Cluster& cluster = problem_.cluster;
-    using Does = std::pair<int, std::int64_t>;  // stage and samples
-    std::vector<Does> does(cluster.devices.size(), {kNoStage, 0});
-    for (int s = 0; s < stages_; ++s) {
-      const StageSpec& spec = s_.stages[at(s)];
-      for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-        does[at(spec.devices[i])] = {s, spec.shares[i]};
-      }
-    }
-    std::map<std::pair<int, std::vector<Does>>, int> first;
-    std::vector<int> same;
-    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
-      const Host& here = cluster.hosts[at(host)];
-      const auto begin = does.begin() + here.first_device;
-      const std::vector<Does> own(begin, begin + here.device_count);
-      same.push_back(first.try_emplace({alike[at(host)], own}, host).first->second);
-    }
-    return same;
+  /// Adds `what` to what was seen if it is not among it, and returns whether it is new.
+  template <typename T>
+  static bool is_new(const T& what, std::vector<T>& seen) {
+    if (std::find(seen.begin(), seen.end(), what) != seen.end()) return false;
+    seen.push_back(what);
+    return true;
   }
 
   /// Returns the first device of each class of `sources_[stage]`.
   std::vector<DeviceId> classes_of(int stage) const {
-    std::set<std::pair<int, int>> seen;
+    std::vector<std::pair<int, int>> seen;
     std::vector<DeviceId> firsts;
-    for (const DeviceId id : sources_[at(stage)]) {
+    for (const DeviceId id : *sources_[at(stage)]) {
       const Device& device = problem_.cluster.devices[at(id)];
-      if (seen.emplace(same_[at(device.host)], device.kind).second) firsts.push_back(id);
+      if (is_new({same_[at(device.host)], device.kind}, seen)) firsts.push_back(id);
       if (firsts.size() == kMostClasses) break;
     }
     return firsts;
   }
 
   void list_devices() {
-    for (const StageSpec& spec : s_.stages) sources_.push_back(spec.devices);
-    sources_.push_back(unused_devices(problem_.cluster, s_));
+    sources_.reserve(s_.stages.size() + 1);
+    for (const StageSpec& spec : s_.stages) sources_.push_back(&spec.devices);
+    const std::vector<DeviceId> unused = unused_devices(problem_.cluster, s_);
+    sources_.push_back(&unused);
     std::vector<std::vector<DeviceId>> classes;
+    classes.reserve(sources_.size());
     for (int s = 0; s <= stages_; ++s) classes.push_back(classes_of(s));
     for (int from = 0; from <= stages_; ++from) {
       for (int to = kNoStage; to < stages_; ++to) {
@@ -181,12 +170,13 @@ class MoveLister {
         add_swaps(classes[at(from)], classes[at(other)]);
       }
     }
+    sources_.clear();
   }
 
   /// Adds moves of `device` alone, with its like on its host, and with its like on all hosts: each
   /// set of devices once, and never all that a stage has.
   void add_device_moves(DeviceId device, int from, int to) {
-    const std::vector<DeviceId>& source = sources_[at(from)];
+    const std::vector<DeviceId>& source = *sources_[at(from)];
     const Device& moved = problem_.cluster.devices[at(device)];
     std::array<std::size_t, kUnits.size()> count = {1, 0, 0};
     bool first_of_kind = true;
@@ -217,13 +207,15 @@ class MoveLister {
   }
 
   void list_shares() {
+    std::vector<std::tuple<int, int, std::int64_t>> seen;
+    std::vector<int> replicas;
     for (int s = 0; s < stages_; ++s) {
       const StageSpec& spec = s_.stages[at(s)];
-      std::set<std::tuple<int, int, std::int64_t>> seen;
-      std::vector<int> replicas;
+      seen.clear();
+      replicas.clear();
       for (std::size_t i = 0; i < spec.devices.size() && replicas.size() < kMostClasses; ++i) {
         const Device& device = problem_.cluster.devices[at(spec.devices[i])];
-        if (seen.emplace(same_[at(device.host)], device.kind, spec.shares[i]).second) {
+        if (is_new({same_[at(device.host)], device.kind, spec.shares[i]}, seen)) {
           replicas.push_back(static_cast<int>(i));
         }
       }
@@ -476,24 +468,24 @@ class MoveLister {
   const std::vector<double>& parameters_;  // elements, by block
   int stages_;
   std::vector<int> same_;  // by host: the first that is alike and does the same
-  std::vector<std::vector<DeviceId>> sources_;  // devices by stage; last: of no stage
-  MoveLists moves_;
+  std::vector<const std::vector<DeviceId>*> sources_;  // devices by stage; last: of no stage
+  MoveLists& moves_;
 };
 
 }  // namespace
 
-MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped, int starved) const {
-  MovesFrom from;
-  from.lists = MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_)
-                   .run(micro_batches_, starved);
+void StrategyMoves::list(const Strategy& strategy, const Strategy& grouped, int starved,
+                         MovesFrom& from) const {
+  std::apply([](auto&... lists) { (lists.clear(), ...); }, from.lists);
+  MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_, from.lists)
+      .run(micro_batches_, starved);
   std::size_t kind = 0;
   const auto count = [&](const auto& list) {
     from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());
     ++kind;
   };
   std::apply([&](const auto&... lists) { (count(lists), ...); }, from.lists);
-  from.effects.resize(at(from.first.back()), MovesFrom::Effect::kUnknown);
-  return from;
+  from.effects.assign(at(from.first.back()), MovesFrom::Effect::kUnknown);
 }
 
 }  // namespace agpcs

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -138,6 +139,28 @@ std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& str
   return unused;
 }
 
+std::vector<int> same_hosts(const Cluster& cluster, const Strategy& strategy,
+                            const std::vector<int>& alike) {
+  using Does = std::pair<int, std::int64_t>;  // stage and samples
+  std::vector<Does> does(cluster.devices.size(), {kNoStage, 0});
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const StageSpec& spec = strategy.stages[s];
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      does[at(spec.devices[i])] = {static_cast<int>(s), spec.shares[i]};
+    }
+  }
+  std::map<std::pair<int, std::vector<Does>>, int> first;
+  std::vector<int> same;
+  same.reserve(cluster.hosts.size());
+  for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+    const Host& here = cluster.hosts[at(host)];
+    const auto begin = does.begin() + here.first_device;
+    const std::vector<Does> own(begin, begin + here.device_count);
+    same.push_back(first.try_emplace({alike[at(host)], own}, host).first->second);
+  }
+  return same;
+}
+
 StrategyMoves::StrategyMoves(const Problem& problem)
     : problem_(problem),
       next_(problem.blocks.blocks.size()),
@@ -194,7 +217,8 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
     return covers(spec, batch, changed->micro_batches);
   };
   const std::vector<StageSpec>& stages = changed->stages;
-  return std::all_of(stages.begin(), stages.end(), covered) ? changed : std::nullopt;
+  if (!std::all_of(stages.begin(), stages.end(), covered)) changed.reset();
+  return changed;
 }
 
 StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strategy& strategy) {
@@ -206,7 +230,8 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   const bool same = changed->stage_of == strategy.stage_of &&
                     std::equal(changed->stages.begin(), changed->stages.end(),
                                strategy.stages.begin(), strategy.stages.end(), same_spec);
-  return same ? std::nullopt : changed;
+  if (same) changed.reset();
+  return changed;
 }
 
 void StrategyMoves::balance(Strategy& strategy, const std::vector<int>& stages) {

@@ -52,7 +52,13 @@ class StrategyMoves {
 
   /// Returns the moves from `strategy`, some of which may change nothing. `grouped`: `strategy`
   /// with its buckets. `starved`: a stage that has too few micro-batches in flight (`RoughStep`).
-  MovesFrom all(const Strategy& strategy, const Strategy& grouped, int starved = kNoStage) const;
+  MovesFrom all(const Strategy& strategy, const Strategy& grouped, int starved = kNoStage) const {
+    MovesFrom from;
+    list(strategy, grouped, starved, from);
+    return from;
+  }
+  /// The same, into lists that may hold others, whose memory they take over.
+  void list(const Strategy& strategy, const Strategy& grouped, int starved, MovesFrom& from) const;
   /// Returns at most `most` different ones of `from`, each of which is possible; kinds take turns.
   /// Needs: `from` is `all(strategy, grouped)`.
   std::vector<DrawnMove> draw(const Strategy& strategy, const Strategy& grouped, MovesFrom& from,
@@ -122,6 +128,10 @@ std::vector<DeviceId> moving_devices(const Cluster& cluster, const std::vector<D
 
 /// Returns the devices that some stage has, ascending.
 std::vector<DeviceId> used_devices(const Strategy& strategy);
+
+/// Returns, by host, the first host that is alike (`alike_hosts`) and whose devices do the same.
+std::vector<int> same_hosts(const Cluster& cluster, const Strategy& strategy,
+                            const std::vector<int>& alike);
 
 /// Returns the devices that no stage has, ascending.
 std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& strategy);

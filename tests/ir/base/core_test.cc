@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest parts of ir: status, element types, generators, digest.
+#include "ir/base/arena.h"
+#include "ir/base/at.h"
 #include "ir/base/rng.h"
 #include "ir/base/sha256.h"
 
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory_resource>
 #include <set>
 #include <string>
 #include <vector>
@@ -99,6 +102,20 @@ TEST(Rng, BelowReachesEveryValueAndNoOther) {
 }
 
 // Where this processor has instructions for it, they do what the portable code does.
+TEST(Arena, GivesPiecesThatDoNotOverlap) {
+  Arena arena;
+  std::pmr::vector<std::pmr::vector<int>> lists(&arena);
+  for (int i = 0; i < 100; ++i) {
+    lists.emplace_back();
+    for (int k = 0; k <= i; ++k) lists.back().push_back(100 * i + k);
+  }
+  for (int i = 0; i < 100; ++i) {
+    for (int k = 0; k <= i; ++k) EXPECT_EQ(lists[at(i)][at(k)], 100 * i + k);
+  }
+  EXPECT_GE(arena.bytes(), 5050 * sizeof(int));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(1, 64)) % 64, 0U);
+}
+
 TEST(Digest, IsTheSameWithAndWithoutTheProcessorsInstructions) {
   std::string text;
   for (int i = 0; i < 400; ++i, text += static_cast<char>(37 * i)) {

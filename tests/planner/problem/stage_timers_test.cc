@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,7 +50,7 @@ TEST(StageTimers, AreThoseOfTheStagesAndOneForEachSetOfOperators) {
     const std::vector<std::vector<OpId>> ops = ops_of_stages(strategy.stage_of, stages);
     ASSERT_EQ(of_stages.size(), ops.size());
     for (std::size_t s = 0; s < ops.size(); ++s) {
-      EXPECT_EQ(of_stages[s]->ops(), ops[s]);
+      EXPECT_TRUE(std::ranges::equal(of_stages[s]->ops(), ops[s]));
       EXPECT_EQ(known.try_emplace(ops[s], of_stages[s]).first->second, of_stages[s]);
     }
   }

@@ -427,6 +427,29 @@ TEST(KnownScores, ASearchDoesNotHaveWhatOnlySearchesBeforeItAskedFor) {
   EXPECT_FALSE(scores.has(other));
 }
 
+TEST(KnownScores, KnowWhatSearchesBeforeFoundAndNotWhatOthersFind) {
+  Strategy one, other;
+  one.micro_batches = 2;
+  other.micro_batches = 4;
+  KnownScores before;
+  int evaluated = 0;
+  const auto evaluate = [&] { return Score{static_cast<double>(++evaluated), 0, 0}; };
+  before.begin_search();
+  before.find(one, any_score, evaluate);
+  KnownScores first(&before), second(&before);
+  first.begin_search();
+  second.begin_search();
+  EXPECT_FALSE(first.has(one));
+  EXPECT_EQ(first.find(one, any_score, evaluate).step_seconds, 1);
+  EXPECT_TRUE(first.has(one));
+  EXPECT_EQ(first.find(other, any_score, evaluate).step_seconds, 2);
+  EXPECT_FALSE(second.has(one));
+  EXPECT_FALSE(second.has(other));
+  EXPECT_EQ(second.find(other, any_score, evaluate).step_seconds, 3);
+  const auto none = [](const Score& /*score*/) { return false; };
+  EXPECT_EQ(second.find(one, none, evaluate).step_seconds, 4) << "not known well enough";
+}
+
 /// A search with used tools is the same as one with new ones, move by move.
 TEST(StrategySearch, UsedToolsChangeNothing) {
   for (std::uint64_t number = 0; number < 4; ++number) {

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/refine/search_tools.h"
+
+#include "ir/base/at.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+SearchTools::SearchTools(const Problem& problem, int threads)
+    : impl_(std::make_unique<Impl>(problem, threads)) {}
+SearchTools::SearchTools(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SearchTools::~SearchTools() = default;
+
+std::vector<std::unique_ptr<SearchTools>> SearchTools::divide(int most) {
+  std::vector<std::unique_ptr<SearchWorker>> workers = std::move(impl_->workers);
+  std::vector<std::unique_ptr<SearchTools>> parts(std::min(at(most), workers.size()));
+  for (std::unique_ptr<SearchTools>& part : parts) {
+    part.reset(new SearchTools(std::make_unique<Impl>(impl_->problem, impl_->scores)));
+  }
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    parts[i % parts.size()]->impl().workers.push_back(std::move(workers[i]));
+  }
+  return parts;
+}
+
+}  // namespace agpcs
