@@ -74,7 +74,7 @@ TEST(VerifyStrategy, NamesWhatTeamsDoNotGoWithYet) {
 
 TEST(VerifyStrategy, NamesFaultsOfTeams) {
   EXPECT_EQ(fault_with([](Strategy& s) { s.stages[1].further[1].push_back(7); }),
-            "strategy: stage 1: replica 1 has 3 members, its body 2: all replicas of a stage have "
+            "strategy: stage 1: replica 1 has 3 members, its body 2: all replicas of a body have "
             "as many");
   EXPECT_EQ(fault_with([](Strategy& s) { s.stages[1].further.pop_back(); }),
             "strategy: stage 1 has 2 replicas, and further members of 1");
