@@ -145,6 +145,14 @@ class TeamChecker {
   const Graph& graph_;
 };
 
+/// Returns an error that names the first stage for which `is` holds, and who knows none.
+Status refuse_first(const Strategy& strategy, bool (StageSpec::*is)() const, const char* text,
+                    std::string_view who) {
+  const auto stage = std::ranges::find_if(strategy.stages, is);
+  if (stage == strategy.stages.end()) return {};
+  return invalid_input(fmt::format(fmt::runtime(text), stage - strategy.stages.begin(), who));
+}
+
 }  // namespace
 
 Status check_teams(const Strategy& strategy, const Graph& graph) {
@@ -184,23 +192,17 @@ std::vector<StageSpec> by_body(const StageSpec& spec) {
 }
 
 Status refuse_teams(const Strategy& strategy, std::string_view who) {
-  const auto stage =
-      std::ranges::find_if(strategy.stages, [](const StageSpec& spec) { return spec.has_teams(); });
-  if (stage == strategy.stages.end()) return {};
-  return invalid_input(
-      fmt::format("stage {} is computed by teams, which {} does not know yet\n"
-                  "  hint: replicas that are single devices",
-                  stage - strategy.stages.begin(), who));
+  return refuse_first(strategy, &StageSpec::has_teams,
+                      "stage {} is computed by teams, which {} does not know yet\n"
+                      "  hint: replicas that are single devices",
+                      who);
 }
 
 Status refuse_unlike_teams(const Strategy& strategy, std::string_view who) {
-  const auto stage = std::ranges::find_if(
-      strategy.stages, [](const StageSpec& spec) { return spec.has_unlike_teams(); });
-  if (stage == strategy.stages.end()) return {};
-  return invalid_input(
-      fmt::format("the replicas of stage {} are unlike teams, which {} does not know yet\n"
-                  "  hint: a strategy whose stages have one body each",
-                  stage - strategy.stages.begin(), who));
+  return refuse_first(strategy, &StageSpec::has_unlike_teams,
+                      "the replicas of stage {} are unlike teams, which {} does not know yet\n"
+                      "  hint: a strategy whose stages have one body each",
+                      who);
 }
 
 void need_no_teams(const Strategy& strategy, std::string_view who) {

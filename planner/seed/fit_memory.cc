@@ -142,27 +142,32 @@ class StageFitter {
   /// Has the state in the memory of hosts only where the stage recomputes otherwise, divides
   /// gradients, or does not fit, if it `may`: all of it comes and goes in each step.
   std::optional<StageSpec> run(bool may_offload) {
-    std::optional<StageSpec> best = run_levels();
-    if (!may_offload || (best && !best->recompute && best->state < StateLevel::kGradients)) {
-      return best;
+    const std::optional<Fitted> best = run_levels();
+    const bool good = best && !best->spec.recompute && best->spec.state < StateLevel::kGradients;
+    if (may_offload && !good && why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) {
+      spec().state_in_host = true;
+      std::optional<Fitted> in_host = run_levels();
+      if (in_host && (!best || in_host->seconds < best->seconds)) return std::move(in_host->spec);
     }
-    if (!why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) return best;
-    const double without = seconds_;
-    spec().state_in_host = true;
-    std::optional<StageSpec> in_host = run_levels();
-    return in_host && (!best || seconds_ < without) ? in_host : best;
+    if (!best) return std::nullopt;
+    return best->spec;
   }
 
  private:
+  /// A stage that fits, and the seconds of its slowest device in a step.
+  struct Fitted {
+    StageSpec spec;
+    double seconds = 0;
+  };
+
   /// Divides gradients, and parameters, only where the stage recomputes otherwise, or does not fit:
   /// sums of gradients travel after each micro-batch, parameters before each pass, too.
-  std::optional<StageSpec> run_levels() {
-    std::optional<StageSpec> best;
-    double& seconds = seconds_;
+  std::optional<Fitted> run_levels() {
+    std::optional<Fitted> best;
     for (const StateLevel level : levels_) {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
-      if (level >= StateLevel::kGradients && best && !best->recompute) break;
+      if (level >= StateLevel::kGradients && best && !best->spec.recompute) break;
       spec().state = level;
       for (const Recomputation& recompute : recomputations()) {
         std::optional<StageSpec> fitting =
@@ -171,10 +176,8 @@ class StageFitter {
         StageSpec whole = spec();
         set_group(whole, *std::move(fitting));
         whole.recompute = recompute;
-        const double own = seconds_of(whole);
-        if (best && seconds <= own) continue;
-        seconds = own;
-        best = std::move(whole);
+        const double seconds = seconds_of(whole);
+        if (!best || seconds < best->seconds) best = Fitted{std::move(whole), seconds};
       }
     }
     return best;
@@ -316,7 +319,6 @@ class StageFitter {
   SampleMoves move_;
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
-  double seconds_ = 0;  // of what `run_levels` found
   StageTimer timer_;
 };
 

@@ -338,6 +338,21 @@ class StageTeams::Timer {
   std::vector<Look> looks_;
 };
 
+void level_shares(std::vector<std::int64_t>& shares, std::int64_t least, std::int64_t moves,
+                  const std::function<double(std::size_t, std::int64_t)>& seconds) {
+  for (; moves > 0; --moves) {
+    std::size_t slowest = 0, target = 0;
+    for (std::size_t t = 1; t < shares.size(); ++t) {
+      if (seconds(t, shares[t]) > seconds(slowest, shares[slowest])) slowest = t;
+      if (seconds(t, shares[t] + 1) < seconds(target, shares[target] + 1)) target = t;
+    }
+    if (shares[slowest] <= least) return;
+    if (seconds(target, shares[target] + 1) >= seconds(slowest, shares[slowest])) return;
+    --shares[slowest];
+    ++shares[target];
+  }
+}
+
 std::vector<std::int64_t> StageTeams::shares_of(Timer& timer, const TeamOrder& order,
                                                 std::int64_t samples) {
   if (!order.weights.empty()) return largest_remainder(samples, order.weights);
@@ -355,16 +370,7 @@ std::vector<std::int64_t> StageTeams::shares_of(Timer& timer, const TeamOrder& o
   const auto seconds = [&](std::size_t t, std::int64_t share) {
     return share == 0 ? 0 : timer.seconds(t, share);
   };
-  for (std::size_t moves = 0; moves < 4 * teams; ++moves) {
-    std::size_t slowest = 0, target = 0;
-    for (std::size_t t = 1; t < teams; ++t) {
-      if (seconds(t, shares[t]) > seconds(slowest, shares[slowest])) slowest = t;
-      if (seconds(t, shares[t] + 1) < seconds(target, shares[target] + 1)) target = t;
-    }
-    if (seconds(target, shares[target] + 1) >= seconds(slowest, shares[slowest])) break;
-    --shares[slowest];
-    ++shares[target];
-  }
+  level_shares(shares, 0, 4 * static_cast<std::int64_t>(teams), seconds);
   return shares;
 }
 

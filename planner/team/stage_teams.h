@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -41,6 +42,12 @@ struct FormedStage {
   TeamBody body;
   bool exact = true;  ///< `TeamChoice::exact`
 };
+
+/// Moves single samples of a micro-batch from the slowest team to another one as long as the
+/// slowest gets faster and keeps `least`, at most `moves` times. `seconds(team, samples)`: of a
+/// team.
+void level_shares(std::vector<std::int64_t>& shares, std::int64_t least, std::int64_t moves,
+                  const std::function<double(std::size_t, std::int64_t)>& seconds);
 
 /// Makes stages with teams, and remembers the bodies that it has chosen: for operators that are the
 /// same but for their names, members of the same kinds on links that are alike, and about the same

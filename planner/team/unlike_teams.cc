@@ -102,24 +102,8 @@ std::vector<std::int64_t> UnlikeTeams::shares_of(const TeamOrder& order,
     --*std::ranges::max_element(shares);
     share = 1;
   }
-  const auto slowest = [&] {
-    std::size_t most = 0;
-    for (std::size_t i = 1; i < shares.size(); ++i) {
-      if (seconds(i, shares[i]) > seconds(most, shares[most])) most = i;
-    }
-    return most;
-  };
-  for (;;) {
-    const std::size_t from = slowest();
-    if (shares[from] < 2) return shares;
-    std::size_t to = from == 0 ? 1 : 0;
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      if (i != from && seconds(i, shares[i] + 1) < seconds(to, shares[to] + 1)) to = i;
-    }
-    if (seconds(to, shares[to] + 1) >= seconds(from, shares[from])) return shares;
-    --shares[from];
-    ++shares[to];
-  }
+  level_shares(shares, 1, samples, seconds);
+  return shares;
 }
 
 std::optional<FormedUnlike> UnlikeTeams::make(const TeamOrder& order) {

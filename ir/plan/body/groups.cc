@@ -36,6 +36,15 @@ int first_for_teams(const Plan& plan, int stage) {
   return number;
 }
 
+/// Returns the sets of ranks that sum slices of a stage, with their numbers.
+std::vector<PlanGroup> numbered(const Plan& plan, int stage, const StageSlices& slices) {
+  const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
+  int number = first_for_teams(plan, stage) + static_cast<int>(of.ranks.size());
+  std::vector<PlanGroup> groups;
+  for (const std::vector<int>& ranks : slices.groups()) groups.push_back({number++, ranks});
+  return groups;
+}
+
 }  // namespace
 
 std::vector<int> stages_of_rank(const Plan& plan, int rank) {
@@ -85,23 +94,16 @@ PlanGroup summing_group(const Plan& plan, const PlanBucket& bucket, int rank) {
 }
 
 std::vector<PlanGroup> slice_groups(const Plan& plan, int stage) {
-  const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
-  std::vector<PlanGroup> groups;
-  if (!of.has_unlike_teams()) return groups;
-  int number = first_for_teams(plan, stage) + static_cast<int>(of.ranks.size());
-  const StageSlices slices(plan, stage);
-  for (const std::vector<int>& ranks : slices.groups()) {
-    groups.push_back({number++, ranks});
-  }
-  return groups;
+  if (!plan.stages[static_cast<std::size_t>(stage)].has_unlike_teams()) return {};
+  return numbered(plan, stage, StageSlices(plan, stage));
 }
 
 std::vector<PlanGroup> summing_groups(const Plan& plan, const PlanBucket& bucket) {
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
   std::vector<PlanGroup> groups;
   if (stage.has_unlike_teams()) {
-    const std::vector<PlanGroup> all = slice_groups(plan, bucket.stage);
     const StageSlices slices(plan, bucket.stage);
+    const std::vector<PlanGroup> all = numbered(plan, bucket.stage, slices);
     const auto index = static_cast<int>(&bucket - plan.buckets.data());
     for (const SliceSum& sum : slices.sums(index)) groups.push_back(all[sum.group]);
     return groups;
