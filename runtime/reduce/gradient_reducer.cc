@@ -154,6 +154,13 @@ Result<GradientSet> gradients_of(const Plan& plan, int rank) {
   AGPCS_RETURN_IF_ERROR(refuse_interleaved(plan, "a reducer"));
   GradientSet set;
   const int stage = plan.stage_of_rank(rank);
+  if (plan.stages[static_cast<std::size_t>(stage)].state_in_host) {
+    return invalid_input(
+        fmt::format("stage {} keeps the optimizer's state in the memory of hosts, and a reducer "
+                    "leaves updates to its caller\n"
+                    "  hint: a plan made with --without offload, or agpcs-run",
+                    plan.stages[static_cast<std::size_t>(stage)].name));
+  }
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_shared() || !bucket.is_of(stage)) continue;
     return invalid_input(fmt::format(

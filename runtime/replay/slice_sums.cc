@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/replay/slice_sums.h"
 
+#include <agpcs/types.h>
+
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -37,7 +39,9 @@ Result<SliceSums> SliceSums::make(const Plan& plan, const ResolvedProgram& progr
                                         bucket.name, held.bytes, elements));
     }
     sums.memory_.resize(program.instructions.size());
-    sums.memory_[i].bytes = std::make_unique<char[]>(held.bytes);
+    const DType travels = travelling_type(bucket.type, plan.training.wire_type);
+    sums.memory_[i].bytes =
+        std::make_unique<char[]>(static_cast<std::size_t>(elements) * size_of(travels));
   }
   return sums;
 }

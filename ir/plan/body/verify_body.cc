@@ -179,7 +179,8 @@ class BodyChecker {
       for (const BodyExtent& extent : one.shape) {
         const std::int64_t most = kLargestFigure / elements / plan_.training.batch / 2;
         if (extent.fixed < 0 || extent.per_sample < 0 || extent.fixed > most ||
-            extent.per_sample > most || extent.fixed + extent.per_sample == 0) {
+            extent.per_sample > most || extent.fixed + extent.per_sample == 0 ||
+            (one.parameter && extent.per_sample > 0)) {
           return fail(fmt::format("'{}' has shape {}", one.name, print_extents(one.shape)));
         }
         elements *= extent.fixed + extent.per_sample * plan_.training.batch;
@@ -427,8 +428,7 @@ std::optional<std::size_t> check_numbers(const Plan& plan, const PlanStage& stag
            stage.has_unlike_teams()
                ? "each stage with teams has bodies of its own, in the order of "
                  "stages, and within it of the replicas that have them first"
-               : "each stage with teams has a body of its own, in the order of "
-                 "stages"});
+               : "each stage with teams has a body of its own, in the order of stages"});
       return {};
     }
     next += known ? 0 : 1;
@@ -442,16 +442,27 @@ std::optional<std::size_t> check_numbers(const Plan& plan, const PlanStage& stag
   return next;
 }
 
-/// Checks that the bodies of a stage, from `first` to the one before `end`, differ, and that not
-/// all of its replicas compute alone.
+/// Checks that the bodies of a stage, from `first` to the one before `end`, differ, that their
+/// parameters have the same shapes, and that not all of its replicas compute alone.
 void check_unlike(const Plan& plan, const PlanStage& stage, std::size_t first, std::size_t end,
                   PlanFaults& faults) {
   bool has_team = false;
-  std::map<std::string, std::string_view> named;  // by text without a name
+  std::map<std::string, std::string_view> named;   // by text without a name
+  std::map<std::string_view, std::string> shapes;  // of parameters, by name
   for (std::size_t b = first; b < end; ++b) {
     PlanBody body = plan.bodies[b];
     has_team = has_team || body.members() > 1;
     body.name = "t";
+    for (const BodyTensor& one : plan.bodies[b].tensors) {
+      if (!one.parameter) continue;
+      const std::string shape = print_extents(one.shape);
+      const std::string& before = shapes.try_emplace(one.name, shape).first->second;
+      if (before == shape) continue;
+      faults.push_back(
+          {fmt::format("stage {}: parameter '{}' has shape {} in body {}, and {} before",
+                       stage.name, one.name, shape, plan.bodies[b].name, before),
+           "replicas of a stage have the same parameters"});
+    }
     const auto [other, added] = named.emplace(print_body(body), plan.bodies[b].name);
     if (added) continue;
     faults.push_back({fmt::format("stage {}: bodies {} and {} are the same", stage.name,

@@ -70,10 +70,12 @@ double RoughModel::reduce_shared(const Strategy& strategy,
     const auto bytes = static_cast<double>(gradients.bytes);
     const double own = reduce_line(devices).at(bytes);
     begin += own;
-    const bool in_host = std::any_of(stages.begin(), stages.end(), [&](int stage) {
-      return strategy.stages[at(stage)].state_in_host;
-    });
-    update += most_update(devices, gradients, in_host);
+    double most = 0;  // each stage has its own copy of the state
+    for (const int stage : stages) {
+      const StageSpec& spec = strategy.stages[at(stage)];
+      most = std::max(most, most_update(spec.devices, gradients, spec.state_in_host));
+    }
+    update += most;
     load_ring(devices, bytes, own);
   }
   return begin + update;

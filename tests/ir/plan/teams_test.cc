@@ -138,6 +138,27 @@ TEST(PlanTeams, BodiesOfAStageDiffer) {
             "  hint: replicas that do the same have one body");
 }
 
+TEST(PlanTeams, ParametersHaveOneShapeInAllBodiesOfAStage) {
+  Plan plan = plan_with_unlike_teams();
+  BodyTensor* const own = [&] {
+    for (BodyTensor& one : plan.bodies[1].tensors) {
+      if (one.parameter && one.shape.size() == 2) return &one;
+    }
+    return static_cast<BodyTensor*>(nullptr);
+  }();
+  ASSERT_NE(own, nullptr);
+  const std::string before = print_extents(own->shape);
+  const std::int64_t elements = own->shape[0].fixed * own->shape[1].fixed;
+  own->shape = {{elements, 0}};
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: stage s0: parameter '" + own->name + "' has shape " +
+                print_extents(own->shape) + " in body t1, and " + before +
+                " before\n"
+                "  hint: replicas of a stage have the same parameters");
+  own->shape = {{0, 1}, {elements, 0}};
+  EXPECT_NE(verify_plan(plan).message().find("'" + own->name + "' has shape "), std::string::npos);
+}
+
 /// Prints what each set of ranks sums of a bucket, and where each rank has it; "-" where it counts
 /// for nothing.
 std::string slices_text(const Plan& plan, int bucket) {

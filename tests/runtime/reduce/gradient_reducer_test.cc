@@ -472,6 +472,16 @@ TEST(PlannedReducer, TheReplicasOfAStageReduceAmongThemselves) {
   });
 }
 
+TEST(PlannedReducer, AStageWhoseStateIsInHostsIsRefusedByItsName) {
+  Plan plan = make_plan({.shares = {{4}, {4}}, .cuts = {{0, 1, {"a"}}}});
+  plan.stages[1].state_in_host = true;
+  EXPECT_EQ(gradients_of(plan, 1).status().message(),
+            "stage s1 keeps the optimizer's state in the memory of hosts, and a reducer leaves "
+            "updates to its caller\n"
+            "  hint: a plan made with --without offload, or agpcs-run");
+  EXPECT_TRUE(gradients_of(plan, 0).ok()) << "stage s0 keeps it on its devices";
+}
+
 TEST(PlannedReducer, APlanWhoseStagesShareABucketIsRefusedByItsName) {
   const Plan plan = make_plan(
       {.shares = {{4}, {4}, {4}}, .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}}, .shared = {{0, 2}}});
