@@ -65,7 +65,7 @@ class PathFinder {
 
   void push(int event, double since, double until, WaitReason reason) {
     const TimelineEvent& e = waits_.event(event);
-    steps_.push_back({e.rank, e.instruction, e.start, e.end, since, until, reason});
+    steps_.push_back({e.rank, e.instruction, e.start, e.end, since, until, reason, e.exchanging});
   }
 
   /// Returns the participant that came last to the meeting that determined the end of `event`.
@@ -115,8 +115,7 @@ class PathSorter {
     rest -= overhead;
     if (compute) {
       const int stage = Plan::stage_of_pass(step.instruction, model_.ranks[at(step.rank)].stage);
-      const TeamPart team = team_part_of(model_, step.rank, step.instruction);
-      const double exchange = std::min(rest, team.exchange);
+      const double exchange = std::min(rest, step.exchanging);
       seconds_[{PathSort::kCompute, stage}] += rest - exchange;
       seconds_[{PathSort::kTeam, stage}] += exchange;
     } else {

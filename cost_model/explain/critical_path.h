@@ -22,6 +22,7 @@ struct PathStep {
   double start = 0, end = 0;  ///< when the instruction ran, as simulated
   double since = 0, until = 0;
   WaitReason waited_for = WaitReason::kStart;  ///< why it did not start before the step before it
+  double exchanging = 0;                       ///< `TimelineEvent::exchanging`
 };
 
 /// The sorts of time that the path consists of.

@@ -47,7 +47,7 @@ void add_times(const StepModel& model, const StepWaits& waits, int rank, double 
     const double free = std::clamp(waits.arrival(i), now, std::max(now, event.start));
     reason_of(waits, waits.last_wait(i), report) += free - now;
     report.other += std::max(0.0, event.start - free);
-    const TeamPart team = team_part_of(model, rank, event.instruction);
+    const TeamPart team = team_part_of(model, event);
     report.compute +=
         event.end - event.start - waits.paused_seconds(i) - team.exchange - team.waiting;
     report.all_reduce += waits.paused_seconds(i);

@@ -84,7 +84,7 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   }
   const std::size_t micro_batches = at(step.micro_batches);
   arrivals_.assign(step.channels.size() * micro_batches + step.collectives.size(), 0);
-  met_.assign(step.team_first.empty() ? 0 : step.team_first.size() - 1, 0);
+  teams_.assign(step.teams.size(), {});
   exchanges_.clear();
   free_exchanges_.clear();
   if (computations_.size() < ranks_.size()) computations_.resize(ranks_.size());
@@ -96,7 +96,7 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   }
   run_.link_bytes.assign(detail.bytes ? cluster_.links.size() : 0, 0);
   run_.timeline.clear();
-  if (!met_.empty()) count_teams();
+  if (!teams_.empty()) count_teams();
   if (most_ < kAll) count_left();
 }
 
@@ -133,7 +133,12 @@ void StepEngine::handle(const StepEvent& event) {
   const int index = static_cast<int>(event.order & 0xffffffff);
   switch (static_cast<EventKind>(event.order >> 60)) {
     case EventKind::kComputed:
-      if (computations_[at(rank)].is_current(event.version)) end_computation(rank, index);
+      if (!computations_[at(rank)].is_current(event.version)) break;
+      if (const int team = step_->ranks[at(rank)].team; team >= 0 && teams_[at(team)].index >= 0) {
+        end_run_of_team(team);
+      } else {
+        end_computation(rank, index);
+      }
       break;
     case EventKind::kGradients:
       if (!computations_[at(rank)].is_current(event.version)) break;
@@ -211,7 +216,9 @@ void StepEngine::finish(int rank, int index) {
   if (state.waits_for == index) resume(rank);
   if (detail_.bytes) count_seconds(rank, instruction.id, now_ - state.start[stream]);
   if (detail_.timeline) {
-    run_.timeline.push_back({rank, instruction.id, state.start[stream], now_});
+    const bool pass = instruction.stream == StreamKind::kCompute;
+    run_.timeline.push_back(
+        {rank, instruction.id, state.start[stream], now_, pass ? state.exchanging : 0});
   }
   for (int i = instruction.next; i < instruction.next_end; ++i) satisfy(rank, program.next[at(i)]);
 }
@@ -260,7 +267,7 @@ double StepEngine::lead_of(int rank) const {
   return state.owed + (state.begun ? 0 : times.begin);
 }
 
-/// Begins a computation after `lead` seconds, the rank's own or those of the slowest member.
+/// Begins a computation after `lead` seconds.
 void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                          double lead) {
   const FlatRank& spec = step_->ranks[at(rank)];
@@ -269,7 +276,7 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   const double seconds = seconds_of(spec, instruction.id);
   set_computing(rank, true);
   Rank& state = ranks_[at(rank)];
-  run_.ranks[at(rank)].compute_seconds -= state.owed + (lead - lead_of(rank));
+  run_.ranks[at(rank)].compute_seconds -= state.owed;
   state.owed = 0;
   state.begun = true;
   if (most_ < kAll && opcode != Opcode::kUpdate) expect_end(rank, lead, seconds);
@@ -412,6 +419,11 @@ void StepEngine::retime_computations() {
   for (const DeviceId device : touched_) {
     const int rank = rank_of_[at(device)];
     if (!ranks_[at(rank)].computing) continue;
+    if (const int team = step_->ranks[at(rank)].team; team >= 0 && teams_[at(team)].index >= 0) {
+      RunningComputation& running = computations_[at(first_of(team))];
+      if (running.set_speed(now_, speed_of_team(team))) announce(first_of(team));
+      continue;
+    }
     if (computations_[at(rank)].set_speed(now_, speed_of(rank))) announce(rank);
   }
 }

@@ -25,6 +25,7 @@ namespace agpcs {
 struct RankRun {
   double compute_seconds = 0;
   double exposed_communication = 0;
+  double team_exchange = 0;  ///< of that, exchanges within passes of its team
   std::int64_t bytes_sent = 0;
   /// The time in all-reduces among the ranks of its stage alone, by its stages, and in sends. Each
   /// counts from the moment when all its ranks are ready. Only with `StepDetail::bytes`.
@@ -78,13 +79,14 @@ class StepEngine {
   };
   struct Rank {
     bool computing = false;
-    bool begun = false;    // the rank has computed in this step
-    int moving = 0;        // number of the rank's transfers and collectives in progress
-    double since = 0;      // when `computing` or `moving` last changed
-    double owed = 0;       // seconds that messages add to the next computation
-    double left = 0;       // seconds of passes that have not begun, and after; only with `most_`
-    bool retimed = false;  // what it computes is in computations_
-    int waits_for = -1;    // the sum or gather for which its pass waits within; -1: none
+    bool begun = false;     // the rank has computed in this step
+    int moving = 0;         // number of the rank's transfers and collectives in progress
+    double since = 0;       // when `computing` or `moving` last changed
+    double owed = 0;        // seconds that messages add to the next computation
+    double left = 0;        // seconds of passes that have not begun, and after; only with `most_`
+    bool retimed = false;   // what it computes is in computations_
+    int waits_for = -1;     // the sum or gather for which its pass waits within; -1: none
+    double exchanging = 0;  // seconds in which its team exchanges, in the pass in progress
     double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
     int first_wait = 0;                   // index in waits_
     int release = 0, release_end = 0;     // releases not announced yet, ascending by time
@@ -98,11 +100,24 @@ class StepEngine {
   struct Effects {
     double overhead = 0, post = 0, slowdown = 0, port_factor = 1;
   };
+  /// A team, and the pass that it is in.
+  struct Team {
+    int met = 0;                             // members that are ready for the next pass
+    int index = -1;                          // instruction; -1: in none
+    const TeamScript::Pass* pass = nullptr;  // or the end of the step
+    std::size_t next = 0;                    // meeting
+    int first_exchange = 0;                  // index of the pass's exchanges in `team_exchanges`
+    bool last = false;                       // the end of the step follows
+    bool slowed = false;                     // messages may slow a member
+    double begun = 0, lead = 0;              // the pass; seconds of it before it computes
+    double since = 0;                        // when the exchange in progress began
+    double exchanging = 0, settled = 0;      // seconds of the pass; those without a meeting
+  };
   /// A transfer or collective in progress, and the phase that it is in.
   struct RunningExchange {
     const Exchange* exchange = nullptr;
     std::int64_t bytes = FlatChannel::kOf;
-    int object = 0;
+    int object = 0;  // index in arrivals_, or ~team
     std::size_t phase = 0;
     int flows_left = 0;
   };
@@ -129,7 +144,16 @@ class StepEngine {
   double seconds_of(const FlatRank& rank, const InstructionId& id) const;
   void expect_end(int rank, double lead, double seconds);
   double lead_of(int rank) const;
+  int first_of(int team) const { return step_->team_ranks[at(step_->team_first[at(team)])]; }
+  template <typename F>
+  void for_each_member(int team, F f) const;
   void meet_team(int team, int index);
+  void begin_pass(int team, int index, double lead);
+  void begin_run_of_team(int team, double seconds);
+  void end_run_of_team(int team);
+  void end_exchange_of_team(int team);
+  void end_pass(int team);
+  double speed_of_team(int team) const;
   void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index, double lead);
   void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
                       double lead, double seconds);
@@ -152,6 +176,7 @@ class StepEngine {
   template <typename F>
   void for_each_participant(int object, F f) const;
   void start_exchange(int object);
+  void start_exchange(const Exchange& exchange, std::int64_t bytes, int object);
   void start_phase(int id);
   void start_flows(int id);
   void count_bytes(const Flow& flow, std::int64_t bytes);
@@ -174,7 +199,7 @@ class StepEngine {
   std::vector<Rank> ranks_;
   std::vector<int> waits_;     // by rank, then instruction; kDone after its end
   std::vector<int> arrivals_;  // channels by micro-batch, then as in FlatStep::collectives
-  std::vector<int> met_;       // by team: members that are ready for its next pass
+  std::vector<Team> teams_;
   double now_ = 0;
   EventQueue events_;
   FlowCalendar flow_ends_;
@@ -182,7 +207,8 @@ class StepEngine {
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
   std::vector<FlowEnd> ends_;
-  // By rank; used for ranks that messages slow, and for passes that wait within.
+  // By rank; used for ranks that messages slow, for passes that wait within, and with a team's
+  // first rank for what its members compute.
   std::vector<RunningComputation> computations_;
   std::vector<int> ports_;  // ranks that began or ended computing
   std::vector<DeviceId> touched_;

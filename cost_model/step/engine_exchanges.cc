@@ -40,9 +40,15 @@ void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instructi
   start_exchange(object);
 }
 
-/// Calls `f(rank, stream)` for every participant. `object` is an index into arrivals_.
+/// Calls `f(rank, stream)` for every participant. `object`: as in RunningExchange.
 template <typename F>
 void StepEngine::for_each_participant(int object, F f) const {
+  if (object < 0) {
+    for (int i = step_->team_first[at(~object)]; i < step_->team_first[at(~object) + 1]; ++i) {
+      f(step_->team_ranks[at(i)], StreamKind::kCompute);
+    }
+    return;
+  }
   const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
   if (collective < 0) {
     const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
@@ -63,19 +69,23 @@ void StepEngine::for_each_participant(int object, F f) const {
 }
 
 void StepEngine::start_exchange(int object) {
+  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
+  if (collective < 0) {
+    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
+    start_exchange(*channel.exchange, channel.bytes, object);
+  } else {
+    start_exchange(*step_->collectives[at(collective)], FlatChannel::kOf, object);
+  }
+}
+
+void StepEngine::start_exchange(const Exchange& exchange, std::int64_t bytes, int object) {
   if (free_exchanges_.empty()) {
     free_exchanges_.push_back(static_cast<int>(exchanges_.size()));
     exchanges_.emplace_back();
   }
   const int id = free_exchanges_.back();
   free_exchanges_.pop_back();
-  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
-  if (collective < 0) {
-    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
-    exchanges_[at(id)] = {channel.exchange, channel.bytes, object, 0, 0};
-  } else {
-    exchanges_[at(id)] = {step_->collectives[at(collective)], FlatChannel::kOf, object, 0, 0};
-  }
+  exchanges_[at(id)] = {&exchange, bytes, object, 0, 0};
   double overhead = 0;
   for_each_participant(object, [&](int rank, StreamKind stream) {
     account(rank);
@@ -108,7 +118,7 @@ void StepEngine::start_flows(int id) {
     if (bytes == 0 || flow.links.empty()) continue;
     ++running.flows_left;
     network_.start(flow, bytes, id, now_);
-    if (detail_.bytes) count_bytes(flow, bytes);
+    if (detail_.bytes && running.object >= 0) count_bytes(flow, bytes);
   }
   if (running.flows_left == 0) next_phase(id);
 }
@@ -133,6 +143,10 @@ void StepEngine::next_phase(int id) {
 void StepEngine::end_exchange(int id) {
   const int object = exchanges_[at(id)].object;
   free_exchanges_.push_back(id);
+  if (object < 0) {
+    end_exchange_of_team(~object);
+    return;
+  }
   for_each_participant(object, [&](int rank, StreamKind stream) {
     account(rank);
     Rank& state = ranks_[at(rank)];

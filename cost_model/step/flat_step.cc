@@ -27,8 +27,23 @@ void FlatStep::clear() {
   group_of_further.clear();
   team_first.clear();
   team_ranks.clear();
+  teams.clear();
   team_exchanges.clear();
+  team_bytes.clear();
   clear_ends();
+}
+
+void FlatStep::add_team(const TeamScript& larger, const TeamScript& smaller) {
+  const auto add = [&](const TeamScript& script) {
+    const auto first = static_cast<int>(team_exchanges.size());
+    for (const Exchange& exchange : script.exchanges) team_exchanges.push_back(&exchange);
+    return first;
+  };
+  FlatTeam& team = teams.emplace_back();
+  team.larger = &larger;
+  team.smaller = &smaller;
+  team.larger_first = add(larger);
+  team.smaller_first = &smaller == &larger ? team.larger_first : add(smaller);
 }
 
 void FlatStep::clear_ends() {
@@ -101,7 +116,7 @@ namespace {
 void add_row(const RankTimes& times, bool scatters, FlatStep& step) {
   step.times.push_back({times.begin, times.forward, times.backward, times.update,
                         times.smaller_forward, times.smaller_backward, times.weight,
-                        times.smaller_weight, times.step_end, times.exchange});
+                        times.smaller_weight, times.step_end});
   step.gradients.insert(step.gradients.end(), times.gradients.begin(), times.gradients.end());
   step.needs.insert(step.needs.end(), times.needs.begin(), times.needs.end());
   if (!scatters) return;
@@ -159,9 +174,12 @@ void flatten_teams(const StepModel& model, FlatStep& step) {
     step.team_ranks.insert(step.team_ranks.end(), team.begin(), team.end());
     step.team_first.push_back(static_cast<int>(step.team_ranks.size()));
   }
+  for (const TeamScripts& scripts : model.team_scripts) {
+    step.add_team(scripts.larger, scripts.smaller ? *scripts.smaller : scripts.larger);
+  }
   for (const TeamCollectives& of : model.team_exchanges) {
     for (const Exchange& exchange : of.exchanges) {
-      step.team_exchanges.emplace_back(&exchange, of.end - of.first);
+      step.team_bytes.emplace_back(&exchange, of.end - of.first);
     }
   }
 }

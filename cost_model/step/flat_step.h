@@ -5,6 +5,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/precedence_graph.h"
+#include "cost_model/step/team_script.h"
 #include "ir/plan/lookup.h"
 
 #include <agpcs/plan.h>
@@ -30,8 +31,10 @@ struct FlatTimes {
   double begin = 0, forward = 0, backward = 0, update = 0;
   double smaller_forward = 0, smaller_backward = 0;
   double weight = 0, smaller_weight = 0;  ///< where backward passes are parted: their second parts
-  double step_end = 0;  ///< what the step's last backward pass of a team takes longer
-  double exchange = 0;  ///< in all passes of a step, in which the rank's team exchanges
+  /// What the step's last backward pass of a team takes longer. Passes of teams follow their
+  /// scripts (FlatTeam): their seconds here are bounds for steps of which only `most` seconds
+  /// count.
+  double step_end = 0;
   /// Returns those of the step's last backward pass, of a smaller micro-batch.
   double last_backward() const { return smaller_backward + step_end; }
 };
@@ -53,6 +56,13 @@ struct FlatChannel {
   std::int64_t bytes = kOf;  ///< bytes of its flow; kOf: those of its exchange
   const Exchange* exchange = nullptr;
   static constexpr std::int64_t kOf = -1;
+};
+
+/// What a team does in passes of larger and of smaller micro-batches. Its exchanges are those of
+/// `FlatStep::team_exchanges` from `larger_first` and `smaller_first` on.
+struct FlatTeam {
+  const TeamScript *larger = nullptr, *smaller = nullptr;
+  int larger_first = 0, smaller_first = 0;
 };
 
 struct FlatStep {
@@ -90,8 +100,10 @@ struct FlatStep {
   std::vector<int> group_of_further;  ///< by all-reduce of further members
   std::vector<int> team_first;        ///< by team, and one more: index in `team_ranks`
   std::vector<int> team_ranks;        ///< by team, in the order of its members
+  std::vector<FlatTeam> teams;
+  std::vector<const Exchange*> team_exchanges;
   /// What teams put on links in a step, and how often. Only what counts bytes needs it.
-  std::vector<std::pair<const Exchange*, std::int64_t>> team_exchanges;
+  std::vector<std::pair<const Exchange*, std::int64_t>> team_bytes;
 
   std::size_t bucket_count() const { return group_of_bucket.size(); }
   /// Returns the index of the times of a computation of `rank`. Only passes of ranks with several
@@ -132,6 +144,8 @@ struct FlatStep {
 
   void clear();
   void clear_ends();
+  /// Adds the next team, which does as these scripts say; they may be one.
+  void add_team(const TeamScript& larger, const TeamScript& smaller);
   /// Adds the next end. Each cut has four ends, in this order: send, receive, send gradient,
   /// receive gradient. If there are smaller micro-batches, their ends follow all others. `places`:
   /// the number of the stage's ranks.

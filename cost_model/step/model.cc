@@ -2,6 +2,7 @@
 #include "cost_model/step/model.h"
 
 #include "cost_model/flows/exchange.h"
+#include "cost_model/step/simulator.h"
 #include "cost_model/step/times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
@@ -271,17 +272,19 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
   return model;
 }
 
-TeamPart team_part_of(const StepModel& model, int rank, const InstructionId& id) {
-  const RankTimes& times = model.ranks[at(rank)].times;
-  if (model.ranks[at(rank)].team < 0) return {};
+TeamPart team_part_of(const StepModel& model, const TimelineEvent& event) {
+  const InstructionId& id = event.instruction;
+  const RankTimes& times = model.ranks[at(event.rank)].times;
+  if (model.ranks[at(event.rank)].team < 0) return {};
   const bool smaller = id.micro_batch >= model.smaller_from;
-  if (id.opcode == Opcode::kForward) return smaller ? times.in_smaller_forward : times.in_forward;
+  const double exchanging = event.exchanging;
+  if (id.opcode == Opcode::kForward) {
+    return {exchanging, (smaller ? times.in_smaller_forward : times.in_forward).waiting};
+  }
   if (id.opcode != Opcode::kBackward) return {};
-  TeamPart part = smaller ? times.in_smaller_backward : times.in_backward;
-  if (id.micro_batch + 1 != model.micro_batches) return part;
-  part.exchange += times.in_step_end.exchange;
-  part.waiting += times.in_step_end.waiting;
-  return part;
+  const double waiting = (smaller ? times.in_smaller_backward : times.in_backward).waiting;
+  const bool last = id.micro_batch + 1 == model.micro_batches;
+  return {exchanging, waiting + (last ? times.in_step_end.waiting : 0)};
 }
 
 std::string title_of(const Plan& plan, int stage, InstructionId id) {

@@ -7,6 +7,7 @@
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/cost_table.h"
 #include "cost_model/step/precedence_graph.h"
+#include "cost_model/step/team_script.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 
@@ -15,10 +16,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+struct TimelineEvent;
 
 /// The seconds of a pass of a team in which a member does not compute.
 struct TeamPart {
@@ -43,7 +47,9 @@ struct RankTimes {
   /// parameters.
   double step_end = 0;
   double exchange = 0;  ///< in all passes of a step, in which the rank's team exchanges
-  /// Of a member of a team: the parts of its passes of larger and of smaller micro-batches.
+  /// Of a member of a team: the parts of its passes of larger and of smaller micro-batches. All
+  /// seconds of a team's passes here are those where its stage's teams alone use its links; in a
+  /// step, a pass takes what its script and the traffic beside it make of it (`team_scripts`).
   TeamPart in_forward, in_backward, in_smaller_forward, in_smaller_backward, in_step_end;
 };
 
@@ -73,6 +79,12 @@ struct TeamCollectives {
   std::vector<Exchange> exchanges = {};
 };
 
+/// What a team does in its passes.
+struct TeamScripts {
+  TeamScript larger;
+  std::optional<TeamScript> smaller = {};  ///< if those of smaller micro-batches differ
+};
+
 struct StepModel {
   std::vector<PrecedenceGraph> programs;  ///< as in the plan
   std::vector<StepRank> ranks;
@@ -92,6 +104,7 @@ struct StepModel {
   Exchange report, norm;  ///< of all ranks; without phases where the plan does not clip
   std::vector<std::vector<int>> teams;  ///< the ranks of each, in the order of members
   std::vector<TeamCollectives> team_exchanges;
+  std::vector<TeamScripts> team_scripts;  ///< parallel to `teams`
 
   /// Returns the times of one of a rank's stages.
   const RankTimes& times_of(int rank, int stage) const;
@@ -112,9 +125,9 @@ std::vector<std::vector<int>> meeting_ranks(const Plan& plan, const PlanBucket& 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs);
 
-/// Returns the part of a pass in which `rank` does not compute, as a member of a team; nothing of
+/// Returns the part of a pass in which its rank does not compute, as a member of a team; nothing of
 /// other instructions and ranks.
-TeamPart team_part_of(const StepModel& model, int rank, const InstructionId& id);
+TeamPart team_part_of(const StepModel& model, const TimelineEvent& event);
 
 /// Returns a title for people: "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0",
 /// "update s0,s2" of a rank with several stages, "report". `stage`: the first of the rank's.

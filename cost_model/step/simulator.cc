@@ -47,6 +47,7 @@ Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& c
     device.compute_seconds = rank.compute_seconds;
     device.utilization = rank.compute_seconds / run.seconds;
     device.exposed_communication = rank.exposed_communication;
+    device.team_exchange = rank.team_exchange;
     device.send_seconds = rank.send_seconds;
     device.bytes_sent = rank.bytes_sent;
     device.memory = memory[r];

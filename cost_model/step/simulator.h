@@ -23,6 +23,7 @@ struct TimelineEvent {
   int rank = 0;
   InstructionId instruction;
   double start = 0, end = 0;  ///< seconds from the start of the step
+  double exchanging = 0;      ///< of a pass of a team: the seconds in which its members exchange
 };
 
 /// Estimates of a stage: the passes are those of one micro-batch on its slowest replica.
@@ -37,6 +38,7 @@ struct DeviceEstimate {
   double compute_seconds = 0;        ///< time in computations, including what slows them
   double utilization = 0;            ///< compute_seconds / step_seconds
   double exposed_communication = 0;  ///< only its communication runs, no computation
+  double team_exchange = 0;          ///< of that, exchanges within passes of its team
   double send_seconds = 0;           ///< all its sends, each from when both ends are ready
   std::int64_t bytes_sent = 0;
   MemoryUse memory;

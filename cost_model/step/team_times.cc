@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -42,7 +43,48 @@ std::vector<std::int64_t> elements_of_members(const TeamBody& body, const TeamPl
   return all;
 }
 
+double overhead_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  double overhead = 0;
+  for (const DeviceId device : devices) {
+    overhead = std::max(overhead, cluster.kind_of(device).message_overhead);
+  }
+  return overhead;
+}
+
+/// Returns the seconds that an exchange surely takes, whatever else is on its links: in each phase
+/// those of the flow that takes longest alone.
+double least_seconds(const Cluster& cluster, const Exchange& exchange) {
+  double seconds = 0;
+  for (const Phase& phase : exchange) {
+    double slowest = 0;
+    for (const Flow& flow : phase.flows) {
+      if (flow.links.empty()) continue;
+      const double rate = flow.lone_rate > 0
+                              ? flow.lone_rate
+                              : fair_rates(std::span(&flow, 1), cluster.links).front();
+      slowest = std::max(slowest, flow.stretch * static_cast<double>(flow.bytes) / rate);
+    }
+    seconds += phase.latency + slowest;
+  }
+  return seconds;
+}
+
 }  // namespace
+
+TeamScript TeamScript::settled(const std::vector<double>& lone) const {
+  const auto of = [&](const Pass& pass) {
+    Pass alone;
+    alone.least = pass.least;
+    for (const Meeting& meeting : pass.meetings) {
+      alone.exchanged += lone[at(meeting.exchange)];
+      alone.after += meeting.before;
+      alone.after += lone[at(meeting.exchange)];
+    }
+    alone.after += pass.after;
+    return alone;
+  };
+  return {of(forward), of(backward), of(step_end), {}};
+}
 
 double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
                         std::int64_t micro_batches, std::int64_t smaller_from) {
@@ -82,54 +124,59 @@ std::vector<std::vector<TeamPlace>> teams_beside(const Cluster& cluster,
   return places;
 }
 
-/// Adds up a pass: members run on their own until they meet.
-class TeamWork::Clock {
+/// The passes of a team, and what each member computes in them.
+struct TeamWork::Recorded {
+  TeamScript script;  // without `least`
+  struct Computing {
+    std::vector<double> forward, backward, step_end;  // seconds, by member
+  } computing;
+};
+
+/// Writes down a pass: members run on their own until they meet.
+class TeamWork::Recorder {
  public:
-  /// `beside`: the collectives of the same pass of each team that shares links.
-  Clock(const Cluster& cluster, const std::vector<DeviceId>& devices,
-        std::vector<std::vector<Exchange>> beside)
-      : cluster_(cluster), devices_(devices), beside_(std::move(beside)), run_(devices.size()) {
-    pass_.computing.resize(devices.size());
-    for (const DeviceId device : devices) {
-      overhead_ = std::max(overhead_, cluster.kind_of(device).message_overhead);
-    }
-  }
+  Recorder(const Cluster& cluster, const std::vector<DeviceId>& devices,
+           std::map<TeamTraffic, int>& numbers, TeamScript& script)
+      : cluster_(cluster),
+        devices_(devices),
+        numbers_(numbers),
+        script_(script),
+        run_(devices.size()),
+        computing_(devices.size()) {}
 
   void compute(std::size_t member, double seconds) {
     run_[member] += seconds;
-    pass_.computing[member] += seconds;
-  }
-  void meet() {
-    pass_.seconds += *std::max_element(run_.begin(), run_.end());
-    std::fill(run_.begin(), run_.end(), 0);
+    computing_[member] += seconds;
   }
   void exchange(const TeamTraffic& traffic) {
     for (std::size_t m = 0; m < devices_.size(); ++m) {
       compute(m, copy_seconds(cluster_, devices_[m], m, traffic));
     }
     if (!is_collective(traffic.exchange)) return;
-    meet();
-    std::vector<const Exchange*> others;
-    for (const std::vector<Exchange>& other : beside_) others.push_back(&other[collective_]);
-    ++collective_;
-    const double seconds =
-        overhead_ + seconds_beside(cluster_, team_exchange(cluster_, devices_, traffic), others);
-    pass_.seconds += seconds;
-    pass_.exchange += seconds;
+    const auto [number, added] = numbers_.try_emplace(traffic, static_cast<int>(numbers_.size()));
+    if (added) script_.exchanges.push_back(team_exchange(cluster_, devices_, traffic));
+    pass_.meetings.push_back({slowest(), number->second});
   }
-  TeamPassSeconds end() {
-    meet();
-    return std::move(pass_);
+  void end(TeamScript::Pass& pass, std::vector<double>& computing) {
+    pass_.after = slowest();
+    pass = std::move(pass_);
+    computing = std::move(computing_);
   }
 
  private:
+  double slowest() {
+    const double seconds = *std::max_element(run_.begin(), run_.end());
+    std::fill(run_.begin(), run_.end(), 0);
+    return seconds;
+  }
+
   const Cluster& cluster_;
   const std::vector<DeviceId>& devices_;
-  const std::vector<std::vector<Exchange>> beside_;  // by team, then collective
-  std::size_t collective_ = 0;                       // the next one
-  double overhead_ = 0;
+  std::map<TeamTraffic, int>& numbers_;  // of `script_.exchanges`
+  TeamScript& script_;
   std::vector<double> run_;  // by member: seconds since they met
-  TeamPassSeconds pass_;
+  std::vector<double> computing_;
+  TeamScript::Pass pass_;
 };
 
 TeamWork::TeamWork(const Graph& graph, const TeamBody& body, Precision precision)
@@ -213,26 +260,21 @@ void TeamWork::walk(bool forward, std::int64_t samples, Operators operators,
   }
 }
 
-TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
-                          const std::vector<DeviceId>& devices, std::int64_t samples,
-                          const std::vector<TeamPlace>& beside) const {
+TeamWork::Recorded TeamWork::record(const Cluster& cluster, MemberCosts& costs,
+                                    const std::vector<DeviceId>& devices,
+                                    std::int64_t samples) const {
   for (const std::vector<MemberOp>& ops : ops_) costs.prepare(ops);
   std::vector<int> kinds;
   for (const DeviceId device : devices) kinds.push_back(cluster.devices[at(device)].kind);
-  TeamTimes times;
   std::vector<std::vector<OpSeconds>> seconds(members());
   for (std::size_t m = 0; m < members(); ++m) {
     for (const MemberOp& op : ops_[m]) seconds[m].push_back(costs.seconds(kinds[m], op, samples));
   }
-  std::vector<std::vector<Exchange>> in_forward, in_backward, at_end;
-  for (const TeamPlace& other : beside) {
-    in_forward.push_back(exchanges(cluster, other.devices, other.samples, true));
-    in_backward.push_back(exchanges(cluster, other.devices, other.samples, false));
-    at_end.push_back(step_end_exchanges(cluster, other.devices));
-  }
-  Clock forward(cluster, devices, std::move(in_forward));
-  Clock backward(cluster, devices, std::move(in_backward));
-  Clock end(cluster, devices, std::move(at_end));
+  Recorded recorded;
+  std::map<TeamTraffic, int> numbers;
+  Recorder forward(cluster, devices, numbers, recorded.script);
+  Recorder backward(cluster, devices, numbers, recorded.script);
+  Recorder end(cluster, devices, numbers, recorded.script);
   walk(
       true, samples,
       [&](std::size_t op) {
@@ -248,10 +290,64 @@ TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
   for (const TeamStep& step : body_.step_end) {
     end.exchange(backward_traffic(graph_, body_, step.form, 1, precision_));
   }
-  times.forward = forward.end();
-  times.backward = backward.end();
-  times.step_end = end.end();
+  forward.end(recorded.script.forward, recorded.computing.forward);
+  backward.end(recorded.script.backward, recorded.computing.backward);
+  end.end(recorded.script.step_end, recorded.computing.step_end);
+  return recorded;
+}
+
+TeamTimes TeamWork::times(const Cluster& cluster, MemberCosts& costs,
+                          const std::vector<DeviceId>& devices, std::int64_t samples,
+                          const std::vector<TeamPlace>& beside) const {
+  Recorded recorded = record(cluster, costs, devices, samples);
+  const double overhead = overhead_of(cluster, devices);
+  // `of_others`: by team beside, its collectives of the same pass.
+  const auto timed = [&](const TeamScript::Pass& pass, std::vector<double>& computing,
+                         const std::vector<std::vector<Exchange>>& of_others) {
+    TeamPassSeconds sum;
+    for (std::size_t i = 0; i < pass.meetings.size(); ++i) {
+      std::vector<const Exchange*> others;
+      for (const std::vector<Exchange>& other : of_others) others.push_back(&other[i]);
+      const Exchange& exchange = recorded.script.exchanges[at(pass.meetings[i].exchange)];
+      const double seconds = overhead + seconds_beside(cluster, exchange, others);
+      sum.seconds += pass.meetings[i].before;
+      sum.seconds += seconds;
+      sum.exchange += seconds;
+    }
+    sum.seconds += pass.after;
+    sum.computing = std::move(computing);
+    return sum;
+  };
+  std::vector<std::vector<Exchange>> in_forward, in_backward, at_end;
+  for (const TeamPlace& other : beside) {
+    in_forward.push_back(exchanges(cluster, other.devices, other.samples, true));
+    in_backward.push_back(exchanges(cluster, other.devices, other.samples, false));
+    at_end.push_back(step_end_exchanges(cluster, other.devices));
+  }
+  TeamTimes times;
+  times.forward = timed(recorded.script.forward, recorded.computing.forward, in_forward);
+  times.backward = timed(recorded.script.backward, recorded.computing.backward, in_backward);
+  times.step_end = timed(recorded.script.step_end, recorded.computing.step_end, at_end);
   return times;
+}
+
+TeamScript TeamWork::script(const Cluster& cluster, MemberCosts& costs,
+                            const std::vector<DeviceId>& devices, std::int64_t samples,
+                            bool alone) const {
+  TeamScript script = record(cluster, costs, devices, samples).script;
+  const double overhead = overhead_of(cluster, devices);
+  std::vector<double> least, lone;
+  for (const Exchange& exchange : script.exchanges) {
+    least.push_back(overhead + least_seconds(cluster, exchange));
+    lone.push_back(overhead + lone_seconds(cluster, exchange));
+  }
+  for (TeamScript::Pass* const pass : {&script.forward, &script.backward, &script.step_end}) {
+    pass->least = pass->after;
+    for (const TeamScript::Meeting& meeting : pass->meetings) {
+      pass->least += meeting.before + least[at(meeting.exchange)];
+    }
+  }
+  return alone ? script.settled(lone) : script;
 }
 
 std::vector<Exchange> TeamWork::exchanges(const Cluster& cluster,

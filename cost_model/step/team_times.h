@@ -4,6 +4,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/member_costs.h"
+#include "cost_model/step/team_script.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/split/split.h"
@@ -58,16 +59,23 @@ std::vector<TeamPlace> places_of_teams(const StageSpec& spec);
 std::vector<std::vector<TeamPlace>> teams_beside(const Cluster& cluster,
                                                  const std::vector<TeamPlace>& teams);
 
+/// Returns whether nothing else is on the links of a team while it exchanges, in a plan of so many
+/// stages; `apart`: no team of its stage is beside it. Its stage sums gradients when all of its
+/// teams have exchanged, but other stages send and sum at any time.
+inline bool is_alone_on_links(std::size_t stages, bool apart) { return stages == 1 && apart; }
+
 /// The work of the teams of a stage: all on which their times depend but devices and samples.
 ///
 /// A pass is one computation on all members, which meet at each collective. So it takes the sum
 /// over the runs of operators between collectives of the slowest member's seconds, and the seconds
-/// of the collectives, one after the other. A collective takes what it takes on links that it
-/// shares with the same collective of the stage's teams beside it, and with nothing else, and the
-/// overhead of a collective on the slowest member (`message_overhead`). Members
-/// meet within an operator that reduces inside, too: it is the last of its run. What an exchange
-/// copies within a member's memory takes the bytes at the bandwidth of that memory, before the
-/// members meet, and belongs to what the member computes.
+/// of the collectives, one after the other, each with the overhead of a collective on the slowest
+/// member (`message_overhead`). Members meet within an operator that reduces inside, too: it is the
+/// last of its run. What an exchange copies within a member's memory takes the bytes at the
+/// bandwidth of that memory, before the members meet, and belongs to what the member computes.
+///
+/// `script` says this for the engine, where collectives share links with all that moves at the same
+/// time. `times` gives the seconds without a simulation: a collective shares links with the same
+/// collective of the stage's teams beside it, and with nothing else.
 ///
 /// Refers to `graph` and `body`.
 class TeamWork {
@@ -83,6 +91,10 @@ class TeamWork {
   /// operators + exchanges x members^2), with the exchanges of all of these teams.
   TeamTimes times(const Cluster& cluster, MemberCosts& costs, const std::vector<DeviceId>& devices,
                   std::int64_t samples, const std::vector<TeamPlace>& beside = {}) const;
+  /// Returns what such a team does in its passes. `alone`: nothing else is ever on its links.
+  /// Cost: as `times`, without those of other teams.
+  TeamScript script(const Cluster& cluster, MemberCosts& costs,
+                    const std::vector<DeviceId>& devices, std::int64_t samples, bool alone) const;
   /// Returns the elements that each member holds of a parameter. Needs: the body trains it.
   const std::vector<std::int64_t>& held(TensorId parameter) const { return held_.at(parameter); }
   /// Returns the elements that each member holds of all parameters that the body trains.
@@ -96,7 +108,10 @@ class TeamWork {
                                            const std::vector<DeviceId>& devices) const;
 
  private:
-  class Clock;
+  class Recorder;
+  struct Recorded;
+  Recorded record(const Cluster& cluster, MemberCosts& costs, const std::vector<DeviceId>& devices,
+                  std::int64_t samples) const;
   template <typename Operators, typename Exchanges>
   void walk(bool forward, std::int64_t samples, Operators operators, Exchanges exchange) const;
   void find_parts();

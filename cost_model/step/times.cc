@@ -184,6 +184,7 @@ class TeamStageTimes {
         model_(model) {}
 
   Status run(const std::vector<OpId>& ops) {
+    find_apart();
     for (const int index : bodies_of(spec_)) {
       AGPCS_TRY(const TeamBody body,
                 team_body_of(graph_, plan_.bodies[at(index)], ops, plan_.training.precision));
@@ -224,6 +225,17 @@ class TeamStageTimes {
     return {};
   }
 
+  /// Finds the teams that share no link with another team of the stage, whichever bodies these have.
+  void find_apart() {
+    std::vector<TeamPlace> teams;
+    for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) {
+      teams.push_back({devices_of(replica), spec_.samples[replica]});
+    }
+    for (const std::vector<TeamPlace>& beside : teams_beside(cluster_, teams)) {
+      apart_.push_back(beside.empty());
+    }
+  }
+
   /// Adds the replicas that have body `index`. They exchange beside one another; those with another
   /// body exchange other things at other moments.
   void add(int index, const TeamBody& body) {
@@ -236,7 +248,10 @@ class TeamStageTimes {
       teams.push_back({devices_of(replica), spec_.samples[replica]});
     }
     const std::vector<std::vector<TeamPlace>> beside = teams_beside(cluster_, teams);
-    for (std::size_t i = 0; i < teams.size(); ++i) add(work, replicas[i], beside[i]);
+    for (std::size_t i = 0; i < teams.size(); ++i) {
+      add_script(work, replicas[i], teams[i]);
+      add(work, replicas[i], beside[i]);
+    }
   }
 
   void add(const TeamWork& work, std::size_t replica, const std::vector<TeamPlace>& beside) {
@@ -261,6 +276,19 @@ class TeamStageTimes {
     }
     add_exchanges(work.step_end_exchanges(cluster_, devices),
                   {team, Opcode::kBackward, all - 1, all});
+  }
+
+  void add_script(const TeamWork& work, std::size_t replica, const TeamPlace& team) {
+    const bool alone = is_alone_on_links(plan_.stages.size(), apart_[replica]);
+    const std::int64_t fewer = spec_.samples_of(replica, true);
+    model_.team_scripts.resize(model_.teams.size());
+    TeamScripts& scripts =
+        model_.team_scripts[at(model_.ranks[at(spec_.members(replica).front())].team)];
+    const auto of = [&](std::int64_t samples) {
+      return work.script(cluster_, members_, team.devices, samples, alone);
+    };
+    scripts.larger = of(team.samples);
+    if (fewer != team.samples) scripts.smaller = of(fewer);
   }
 
   void add_exchanges(std::vector<Exchange> exchanges, TeamCollectives of) {
@@ -314,6 +342,7 @@ class TeamStageTimes {
   int stage_;
   const PlanStage& spec_;
   StepModel& model_;
+  std::vector<bool> apart_;                        // by replica
   std::vector<std::vector<TensorId>> parameters_;  // by bucket; of other stages none
 };
 

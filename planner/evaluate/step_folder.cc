@@ -28,6 +28,19 @@ std::uint64_t color_of(std::initializer_list<std::uint64_t> numbers) {
   return color;
 }
 
+/// The color of what a team does in its passes, without what its exchanges put on links.
+std::uint64_t color_of(const TeamScript& script) {
+  std::uint64_t color = color_of({script.exchanges.size()});
+  for (const TeamScript::Pass* const pass : {&script.forward, &script.backward, &script.step_end}) {
+    color = mix(mix(color, bits_of(pass->after)), bits_of(pass->exchanged));
+    color = mix(color, pass->meetings.size());
+    for (const TeamScript::Meeting& meeting : pass->meetings) {
+      color = mix(mix(color, bits_of(meeting.before)), at(meeting.exchange));
+    }
+  }
+  return color;
+}
+
 bool is_alone(const Exchange& exchange) {
   return exchange.size() == 1 && exchange.front().flows.size() == 1;
 }
@@ -83,6 +96,7 @@ bool StepFolder::load(const FlatStep& step) {
   load_ranks(step);
   if (!load_transfers(step)) return false;
   load_collectives(step);
+  load_teams(step);
   for (const LinkId link : links_) {
     link_color_[at(link)] = color_of({bits_of(cluster_.links[at(link)].bandwidth)});
   }
@@ -97,7 +111,7 @@ void StepFolder::load_ranks(const FlatStep& step) {
     std::uint64_t color =
         color_of({bits_of(t.begin), bits_of(t.forward), bits_of(t.backward), bits_of(t.update),
                   bits_of(t.smaller_forward), bits_of(t.smaller_backward), bits_of(t.weight),
-                  bits_of(t.smaller_weight), bits_of(t.step_end), bits_of(t.exchange)});
+                  bits_of(t.smaller_weight), bits_of(t.step_end)});
     for (std::size_t b = 0; b < buckets; ++b) {
       color = mix(color, bits_of(step.gradients[i * buckets + b]));
       if (step.larger_gradients.empty()) continue;
@@ -154,6 +168,42 @@ void StepFolder::load_collectives(const FlatStep& step) {
   }
 }
 
+/// Loads the flows of teams, and colors members by what their teams do.
+void StepFolder::load_teams(const FlatStep& step) {
+  exchange_node_.resize(step.team_exchanges.size());
+  team_sum_.resize(step.teams.size());
+  for (int team = 0; team < static_cast<int>(step.teams.size()); ++team) {
+    const FlatTeam& of = step.teams[at(team)];
+    const std::uint64_t larger = color_of(*of.larger);
+    const std::uint64_t smaller = of.smaller == of.larger ? larger : color_of(*of.smaller);
+    for (int i = step.team_first[at(team)]; i < step.team_first[at(team) + 1]; ++i) {
+      std::uint64_t& color = rank_color_[at(step.team_ranks[at(i)])];
+      color = mix(mix(color, larger), smaller);
+    }
+    load_exchanges(step, team, of.larger_first, of.larger->exchanges.size());
+    if (of.smaller == of.larger) continue;
+    load_exchanges(step, team, of.smaller_first, of.smaller->exchanges.size());
+  }
+}
+
+void StepFolder::load_exchanges(const FlatStep& step, int team, int first, std::size_t count) {
+  const auto own_first = at(step.teams[at(team)].larger_first);
+  for (std::size_t e = at(first); e < at(first) + count; ++e) {
+    exchange_node_[e] = nodes_.size();
+    std::uint64_t phases = 0;
+    for (const Phase& phase : *step.team_exchanges[e]) {
+      ++phases;
+      for (const Flow& flow : phase.flows) {
+        nodes_.push_back({&flow, -1, -1,
+                          color_of({~(e - own_first), phases, bits_of(phase.latency),
+                                    at(flow.bytes), bits_of(flow.stretch)}),
+                          team});
+        touch(flow);
+      }
+    }
+  }
+}
+
 void StepFolder::touch(const Flow& flow) {
   for (const LinkId link : flow.links) {
     if (touched_[at(link)] == 0) links_.push_back(link);
@@ -200,13 +250,21 @@ void StepFolder::color_ranks() {
   }
 }
 
-/// The members of a team begin passes together, so that each has all others for neighbours.
+/// The members of a team begin passes together, so that each has all others for neighbours, and all
+/// flows of the team.
 void StepFolder::color_teams() {
-  for (std::size_t team = 0; team + 1 < whole_->team_first.size(); ++team) {
-    std::uint64_t sum = 0;
+  for (std::size_t team = 0; team < whole_->teams.size(); ++team) {
+    std::uint64_t& sum = team_sum_[team];
+    sum = 0;
     for (int i = whole_->team_first[team]; i < whole_->team_first[team + 1]; ++i) {
       sum += strong(rank_color_[at(whole_->team_ranks[at(i)])], 7);
     }
+  }
+  for (std::size_t n = nodes_.size(); n-- > 0 && nodes_[n].team >= 0;) {
+    team_sum_[at(nodes_[n].team)] += strong(nodes_[n].color, 8);
+  }
+  for (std::size_t team = 0; team < whole_->teams.size(); ++team) {
+    const std::uint64_t sum = team_sum_[team];
     for (int i = whole_->team_first[team]; i < whole_->team_first[team + 1]; ++i) {
       rank_sum_[at(whole_->team_ranks[at(i)])] += sum;
     }
@@ -220,6 +278,7 @@ void StepFolder::color_flows() {
     if (node.from >= 0) {
       sum += strong(rank_color_[at(node.from)], 5) + strong(rank_color_[at(node.to)], 6);
     }
+    if (node.team >= 0) sum += team_sum_[at(node.team)];
     node.color = strong(sum, node.color);
   }
 }
@@ -266,6 +325,9 @@ void StepFolder::build(const FlatStep& step) {
   step_.group_of_further = step.group_of_further;
   step_.further_first = step.further_first;
   build_groups(step);
+  exchanges_.resize(std::max(exchanges_.size(), step.channels.size() + step.collectives.size() +
+                                                    step.team_exchanges.size()));
+  flow_of_class_.assign(nodes_.size(), nullptr);
   build_teams(step);
   build_flows(step);
   class_of_node_.resize(step.channels.size());
@@ -297,6 +359,12 @@ void StepFolder::build_teams(const FlatStep& step) {
       step_.team_ranks.push_back(class_of_rank_[at(step.team_ranks[at(i)])]);
     }
     step_.team_first.push_back(static_cast<int>(step_.team_ranks.size()));
+    FlatTeam& team = step_.teams.emplace_back(step.teams[at(rank.team)]);
+    const bool same = team.smaller == team.larger;
+    team.larger_first = build_exchanges(step, team.larger_first, team.larger->exchanges.size());
+    team.smaller_first =
+        same ? team.larger_first
+             : build_exchanges(step, team.smaller_first, team.smaller->exchanges.size());
   }
   for (std::size_t team = 0; team + 1 < step_.team_first.size(); ++team) {
     for (int i = step_.team_first[team]; i < step_.team_first[team + 1]; ++i) {
@@ -305,12 +373,23 @@ void StepFolder::build_teams(const FlatStep& step) {
   }
 }
 
+/// Builds the exchanges of a team that is left, and returns the index of the first.
+int StepFolder::build_exchanges(const FlatStep& step, int first, std::size_t count) {
+  const auto begin = static_cast<int>(step_.team_exchanges.size());
+  const std::size_t before = step.channels.size() + step.collectives.size();
+  for (std::size_t e = at(first); e < at(first) + count; ++e) {
+    Exchange& exchange = exchanges_[before + e];
+    std::size_t node = exchange_node_[e];
+    begin_exchange(*step.team_exchanges[e], node, exchange);
+    step_.team_exchanges.push_back(&exchange);
+  }
+  return begin;
+}
+
 /// Builds transfers and collectives. A flow that stands for its class crosses the links that stand
 /// for theirs, each as often as all flows of the class do.
 void StepFolder::build_flows(const FlatStep& step) {
   const std::size_t transfers = step.channels.size();
-  exchanges_.resize(std::max(exchanges_.size(), transfers + step.collectives.size()));
-  flow_of_class_.assign(nodes_.size(), nullptr);
   for (std::size_t c = 0; c < transfers; ++c) {
     const int own = class_of_node_[c];
     if (flow_of_class_[at(own)] != nullptr) continue;

@@ -198,13 +198,14 @@ Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
 }
 
 /// Returns why a plan has teams; nothing if it has none.
-Result<std::optional<TeamReasons>> reasons_of(const Plan& plan, const Checked& checked) {
+Result<std::optional<TeamReasons>> reasons_of(const SimulatedStep& step, const Checked& checked) {
+  const Plan& plan = step.plan;
   if (plan.bodies.empty()) return std::optional<TeamReasons>();
   AGPCS_TRY(const std::unique_ptr<const Problem> problem,
             Problem::make(checked.model.graph, checked.cluster, plan.training));
   AGPCS_TRY(const StepModel model,
             make_step_model(plan, problem->graph, problem->cluster, problem->costs));
-  AGPCS_TRY(TeamReasons reasons, team_reasons(plan, *problem, model, false));
+  AGPCS_TRY(TeamReasons reasons, team_reasons(plan, *problem, model, step.estimate, false));
   return std::optional<TeamReasons>(std::move(reasons));
 }
 
@@ -214,7 +215,7 @@ Status report(const Arguments& a, Console console) {
   AGPCS_TRY(const SimulatedStep step,
             simulated_step(std::move(plan), checked.model.graph, checked.cluster));
   ReportInput input{checked.cluster, step, nullptr, {}};
-  const Result<std::optional<TeamReasons>> teams = reasons_of(step.plan, checked);
+  const Result<std::optional<TeamReasons>> teams = reasons_of(step, checked);
   if (!teams.ok()) {
     console.err << fmt::format(
         "{}: warning: the report does not say why the plan has teams\n  {}\n", a.plan,

@@ -29,7 +29,7 @@ Result<Explanation> explain(const Plan& plan, const Problem& problem, ExplainTea
   AGPCS_TRY(e.hardware_changes, what_if_hardware(problem, plan, e.estimate));
   const bool ask = teams == ExplainTeams::kAskPlanner;
   if (!ask && plan.bodies.empty()) return e;
-  AGPCS_TRY(e.teams, team_reasons(plan, problem, e.model, ask));
+  AGPCS_TRY(e.teams, team_reasons(plan, problem, e.model, e.estimate, ask));
   return e;
 }
 

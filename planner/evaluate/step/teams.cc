@@ -14,6 +14,8 @@ namespace {
 
 /// About the bytes that an operator of a body takes, for each member.
 constexpr std::size_t kBytesOfOperator = 512;
+/// About the bytes that a phase of an exchange takes, for each member.
+constexpr std::size_t kBytesOfPhase = 256;
 
 /// Returns those tensors of `whole` that the member's graph has, by their names.
 std::vector<StageParts::Crossing> crossing_in(
@@ -57,6 +59,18 @@ const TeamTimes& TeamTable::times(TeamInfo& team, const TeamPlace& place,
   if (added) {
     known->second = team.work.times(problem_.cluster, costs_, place.devices, place.samples, beside);
     stages_.remember(place.devices.size() * team.body.ops.size() * sizeof(double));
+  }
+  return known->second;
+}
+
+const TeamScript& TeamTable::script(TeamInfo& team, const TeamPlace& place, bool alone) {
+  const auto [known, added] = team.scripts.try_emplace({place, alone});
+  if (added) {
+    known->second = team.work.script(problem_.cluster, costs_, place.devices, place.samples, alone);
+    stages_.remember(place.devices.size() * team.body.ops.size() * sizeof(double));
+    for (const Exchange& exchange : known->second.exchanges) {
+      stages_.remember(exchange.size() * place.devices.size() * kBytesOfPhase);
+    }
   }
   return known->second;
 }

@@ -42,6 +42,7 @@ struct TeamInfo {
   TeamWork work;
   const std::vector<StageInfo::Parameter>& parameters;  ///< of the stage
   std::map<TeamKey, TeamTimes> times;
+  std::map<std::pair<TeamPlace, bool>, TeamScript> scripts;  ///< bool: the team is alone
   /// Buckets, as in StageInfo: by the most bytes, or by slowest team and number of device group.
   std::map<std::int64_t, StageInfo::Groups> packed;
   std::map<std::pair<TeamKey, std::uint64_t>, StageInfo::Groups> scheduled;
@@ -68,6 +69,7 @@ class TeamTable {
   TeamInfo& find(StageInfo& stage, const TeamBody& body);
   const TeamTimes& times(TeamInfo& team, const TeamPlace& place,
                          const std::vector<TeamPlace>& beside);
+  const TeamScript& script(TeamInfo& team, const TeamPlace& place, bool alone);
   /// Returns the memory of member `member` of a team with `samples` samples of each micro-batch.
   /// `sums`: there are several teams.
   StageMemory memory(TeamInfo& team, const StageInfo& stage, std::size_t member,

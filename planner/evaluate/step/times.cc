@@ -56,19 +56,32 @@ void RankSeconds::add(const Strategy& strategy, const PartitionInfo& partition,
   }
 }
 
-/// Adds those of a member of a team.
+/// Finds out which of a stage's teams have others beside them.
+void RankSeconds::load_teams(int stage) {
+  places_ = places_of_teams(spec(stage));
+  apart_.assign(places_.size(), true);
+  if (strategy_->stages.size() > 1) return;  // where it does not matter
+  const auto beside = teams_beside(problem_.cluster, places_);
+  for (std::size_t t = 0; t < places_.size(); ++t) apart_[t] = beside[t].empty();
+}
+
+/// Adds those of a member of a team, with its first member the team's script.
 void RankSeconds::add_member(const EqualReplicas& equal) {
   TeamInfo& team = *(*team_of_stage_)[at(equal.stage)];
   const std::size_t m = at(equal.member);
-  if (equal.team == 0 && equal.member == 0) {
-    places_ = places_of_teams(spec(equal.stage));
-    beside_ = teams_beside(problem_.cluster, places_);
-  }
+  if (equal.team == 0 && equal.member == 0) load_teams(equal.stage);
   TeamPlace place = places_[at(equal.team)];
-  const std::vector<TeamPlace>& beside = beside_[at(equal.team)];
-  const TeamTimes& larger = teams_.times(team, place, beside);
+  const bool alone = is_alone_on_links(strategy_->stages.size(), apart_[at(equal.team)]);
+  const TeamScript& larger = teams_.script(team, place, alone);
   if (equal.odd) --place.samples;
-  const TeamTimes& smaller = teams_.times(team, place, beside);
+  const TeamScript& smaller = equal.odd ? teams_.script(team, place, alone) : larger;
+  if (m == 0) step_->add_team(larger, smaller);
+  FlatTimes times;
+  times.forward = larger.forward.least;
+  times.backward = larger.backward.least;
+  times.smaller_forward = smaller.forward.least;
+  times.smaller_backward = smaller.backward.least;
+  times.step_end = larger.step_end.least;
   std::int64_t elements = 0, tensors = 0;
   for (const StepBucket& bucket : buckets_.all()) {
     const bool own = bucket.stage == equal.stage;
@@ -76,20 +89,11 @@ void RankSeconds::add_member(const EqualReplicas& equal) {
       elements += bucket.members[m].elements;
       tensors += bucket.tensors;
     }
-    step_->gradients.push_back(own ? smaller.gradients() : 0);
-    if (scatters_) step_->larger_gradients.push_back(own ? larger.gradients() : 0);
+    step_->gradients.push_back(own ? times.last_backward() : 0);
+    if (scatters_) step_->larger_gradients.push_back(own ? times.backward + times.step_end : 0);
   }
-  FlatTimes times;
   times.begin = problem_.costs.begin_seconds(equal.kind, elements);
   times.update = problem_.costs.update_seconds(equal.kind, elements, tensors);
-  times.forward = larger.forward.seconds;
-  times.backward = larger.backward.seconds;
-  times.smaller_forward = smaller.forward.seconds;
-  times.smaller_backward = smaller.backward.seconds;
-  times.step_end = larger.step_end.seconds;
-  const std::int64_t larger_ones = problem_.training.batch % strategy_->micro_batches;
-  times.exchange = exchange_seconds(larger, smaller, strategy_->micro_batches,
-                                    larger_ones == 0 ? strategy_->micro_batches : larger_ones);
   step_->times.push_back(times);
   if (gathers_) step_->needs.resize(step_->needs.size() + kNeedTimes * buckets_.all().size());
 }

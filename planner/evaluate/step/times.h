@@ -31,6 +31,7 @@ class RankSeconds {
 
  private:
   void add_member(const EqualReplicas& equal);
+  void load_teams(int stage);
   void add_needs(const EqualReplicas& equal);
   const StageSpec& spec(int stage) const {
     return strategy_->stages[static_cast<std::size_t>(stage)];
@@ -51,7 +52,7 @@ class RankSeconds {
   std::vector<std::int64_t> elements_, tensors_;  // trained, by first stage of ranks
   // Of the current stage with teams, by team.
   std::vector<TeamPlace> places_;
-  std::vector<std::vector<TeamPlace>> beside_;
+  std::vector<bool> apart_;  // no other team of its stage is beside it
 };
 
 }  // namespace agpcs

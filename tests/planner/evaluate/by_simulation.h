@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,7 +22,7 @@
 
 namespace agpcs::testing {
 
-/// What the plan of `strategy` takes, by lower and simulate.
+/// What the plan of `strategy` takes, by lower and simulate. No link carries more than it can.
 inline Score by_simulation(const Problem& problem, Strategy strategy) {
   if (strategy.buckets.empty()) {
     strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
@@ -48,6 +49,12 @@ inline Score by_simulation(const Problem& problem, Strategy strategy) {
   for (const Host& host : problem.cluster.hosts) {
     if (hosts[host.name] == 0) continue;
     score.lacking = std::max(score.lacking, hosts[host.name] - host.memory_bytes);
+  }
+  for (std::size_t link = 0; link < problem.cluster.links.size(); ++link) {
+    const double bandwidth = problem.cluster.links[link].bandwidth;
+    EXPECT_LE(static_cast<double>(estimate->link_bytes[link]) / bandwidth,
+              score.step_seconds * (1 + 1e-9))
+        << "a link carries more than it can";
   }
   return score;
 }

@@ -59,16 +59,27 @@ StageTraffic traffic_of(const StepModel& model, const Cluster& cluster, int stag
   return traffic;
 }
 
-double longest_exchange(const StepModel& model, int stage) {
+/// Returns the seconds of the rank whose team exchanges longest.
+double longest_exchange(const Estimate& estimate) {
   double longest = 0;
-  for (const StepRank& rank : model.ranks) {
-    if (stage < 0 || rank.stage == stage) longest = std::max(longest, rank.times.exchange);
+  for (const DeviceEstimate& rank : estimate.devices) {
+    longest = std::max(longest, rank.team_exchange);
+  }
+  return longest;
+}
+
+/// Returns those of a stage.
+double longest_exchange(const StepModel& model, const Estimate& estimate, int stage) {
+  double longest = 0;
+  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+    if (model.ranks[r].stage != stage) continue;
+    longest = std::max(longest, estimate.devices[r].team_exchange);
   }
   return longest;
 }
 
 std::vector<StageExchanges> exchanges_of(const Plan& plan, const StepModel& model,
-                                         const Cluster& cluster) {
+                                         const Estimate& estimate, const Cluster& cluster) {
   std::vector<StageExchanges> all;
   std::vector<StageTraffic> traffic;
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
@@ -76,7 +87,7 @@ std::vector<StageExchanges> exchanges_of(const Plan& plan, const StepModel& mode
     StageTraffic own = traffic_of(model, cluster, s);
     StageExchanges& of = all.emplace_back();
     of.stage = s;
-    of.seconds = longest_exchange(model, s);
+    of.seconds = longest_exchange(model, estimate, s);
     of.bytes_sent = static_cast<std::int64_t>(
         own.bytes / static_cast<double>(plan.stages[at(s)].all_ranks().size()));
     if (own.bytes > 0) {
@@ -135,9 +146,9 @@ class Alternatives {
       best.devices += static_cast<int>(all_devices(spec).size());
     }
     AGPCS_TRY(const Plan plan, plan_of(problem_, *fastest, {}));
-    AGPCS_TRY(const StepModel model,
-              make_step_model(plan, problem_.graph, problem_.cluster, problem_.costs));
-    best.exchange_seconds = longest_exchange(model, -1);
+    AGPCS_TRY(const Estimate estimate,
+              simulate(plan, problem_.graph, problem_.cluster, problem_.costs));
+    best.exchange_seconds = longest_exchange(estimate);
     return best;
   }
 
@@ -228,7 +239,7 @@ class Alternatives {
   bool had_teams_ = false;
 };
 
-OtherPlan other_plan(const Evaluated& best, const StepModel& model) {
+OtherPlan other_plan(const Evaluated& best) {
   OtherPlan other;
   other.kind = plan_kind(best.plan);
   std::set<int> ranks;  // of interleaved stages, several have the same
@@ -240,7 +251,7 @@ OtherPlan other_plan(const Evaluated& best, const StepModel& model) {
   other.devices = static_cast<int>(ranks.size());
   other.micro_batches = best.plan.micro_batches;
   other.step_seconds = best.estimate.step_seconds;
-  other.exchange_seconds = longest_exchange(model, -1);
+  other.exchange_seconds = longest_exchange(best.estimate);
   return other;
 }
 
@@ -266,9 +277,7 @@ Result<OtherPlan> plan_without_teams(const Problem& given) {
     none.why_not = "none fits in memory";
     return none;
   }
-  AGPCS_TRY(const StepModel model,
-            make_step_model(planned->best.plan, problem->graph, problem->cluster, problem->costs));
-  return other_plan(planned->best, model);
+  return other_plan(planned->best);
 }
 
 /// Returns the fastest seed with teams.
@@ -290,9 +299,7 @@ Result<OtherPlan> seed_with_teams(const Problem& given) {
     return none;
   }
   AGPCS_TRY(const Evaluated evaluated, evaluate(*problem, *best, {}));
-  AGPCS_TRY(const StepModel model,
-            make_step_model(evaluated.plan, problem->graph, problem->cluster, problem->costs));
-  return other_plan(evaluated, model);
+  return other_plan(evaluated);
 }
 
 /// Returns the members of the plan's teams, if all have as many.
@@ -309,10 +316,10 @@ std::size_t members_of_all(const Plan& plan) {
 }  // namespace
 
 Result<TeamReasons> team_reasons(const Plan& plan, const Problem& problem, const StepModel& model,
-                                 bool ask_planner) {
+                                 const Estimate& estimate, bool ask_planner) {
   TeamReasons reasons;
   const bool has_teams = !plan.bodies.empty();
-  reasons.exchanges = exchanges_of(plan, model, problem.cluster);
+  reasons.exchanges = exchanges_of(plan, model, estimate, problem.cluster);
   AGPCS_TRY(Strategy strategy, strategy_of_plan(plan, problem.graph, problem.cluster));
   if (strategy.schedule != Schedule::kInterleaved) {
     const std::size_t now = has_teams ? members_of_all(plan) : 1;

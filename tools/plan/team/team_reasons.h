@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cost_model/step/model.h"
+#include "cost_model/step/simulator.h"
 #include "planner/problem/problem.h"
 #include "tools/common/json.h"
 
@@ -24,8 +25,7 @@ struct StageExchanges {
   double seconds = 0;           ///< of the team that exchanges longest
   std::int64_t bytes_sent = 0;  ///< by a member, the mean
   int link = kNone;  ///< the one whose bytes take longest at its bandwidth; kNone: nothing is sent
-  /// Other stages whose teams exchange over one of the same links. The simulator lets the teams of
-  /// a stage share links, but not those of different stages.
+  /// Other stages whose teams exchange over one of the same links.
   std::vector<int> meets;
 };
 
@@ -61,10 +61,10 @@ struct TeamReasons {
 /// and 8 devices, all those stages that have teams (of a plan without teams, every stage), each
 /// with the best of a few numbers of micro-batches. `ask_planner`: also plans without teams, as
 /// `agpcs-compile --without teams` does by default, or asks seeder `teams`. Needs: the plan is for
-/// the problem, `model` is the plan's. Cost: some dozens of choices of bodies and simulations;
+/// the problem, `model` and `estimate` are the plan's. Cost: some dozens of choices of bodies and simulations;
 /// `ask_planner`: that of planning.
 Result<TeamReasons> team_reasons(const Plan& plan, const Problem& problem, const StepModel& model,
-                                 bool ask_planner);
+                                 const Estimate& estimate, bool ask_planner);
 
 /// Returns lines for `explain`; `step_seconds` are the plan's.
 std::string team_reasons_text(const Plan& plan, const Cluster& cluster, const TeamReasons& reasons,

@@ -58,8 +58,7 @@ std::vector<std::string> exchange_lines(const Plan& plan, const Cluster& cluster
   if (!of.meets.empty()) {
     std::vector<std::string> names;
     for (const int s : of.meets) names.push_back(plan.stages[at(s)].name);
-    lines.push_back(fmt::format("over links that teams of {} use, too, as if each had them alone",
-                                fmt::join(names, ", ")));
+    lines.push_back(fmt::format("over links that teams of {} use, too", fmt::join(names, ", ")));
   }
   return lines;
 }
