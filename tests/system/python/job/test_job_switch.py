@@ -216,12 +216,12 @@ def judged(rank, plan, model, cluster):
     return found, replanning._search is None and said.getvalue(), replanning._found
 
 
-def lasting(rank, plan, folder, lost):
+def lasting(rank, plan, folder, lost, kind):
     """Trains as a script does that torchrun starts: from the newest checkpoint, if there is one. Rank `lost` is killed in the
     middle of a step. Writes losses by step, and what ended the job."""
     ranks = plan.ranks
-    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store-{ranks}", ranks), rank=rank, world_size=ranks)
-    training, newest, said = Training(Mlp, plan, adamw), f"{folder}/newest", ""
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store-{ranks}-{lost}", ranks), rank=rank, world_size=ranks)
+    training, newest, said = Training(kind, plan, adamw), f"{folder}/newest", ""
     if os.path.exists(newest):
         extra = training.job.load(newest)
         training.losses += [None] * extra["step"]
@@ -238,10 +238,10 @@ def lasting(rank, plan, folder, lost):
     pathlib.Path(folder, f"said-{ranks}").write_text(json.dumps([training.losses, said]))
 
 
-def started(plan, folder, lost=None):
+def started(plan, folder, lost=None, kind=Mlp):
     """Runs `lasting` on a plan's ranks. Returns what the one that was not killed has written."""
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=lasting, args=(rank, plan, folder, lost)) for rank in range(plan.ranks)]
+    processes = [context.Process(target=lasting, args=(rank, plan, folder, lost, kind)) for rank in range(plan.ranks)]
     for process in processes:
         process.start()
     for process in processes:

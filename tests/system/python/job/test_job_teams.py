@@ -2,16 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job by plans whose replicas are teams: it trains as one process does, and a member holds its part."""
 
+import functools
 import itertools
 import json
 import tempfile
 import unittest
 
 from cases import build, divided, gathered, on_ranks
-from job_cases import BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of, plan_of
-from switching import EACH, Switches, Training, adamw, by_one_process as adamw_by_one_process
+from job_cases import (BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of,
+                       optimizer_fn_of, plan_of)
+from switching import EACH, Switches, Training, adamw, by_one_process as adamw_by_one_process, sgd
 from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama, Mixture, OneHotMixture
+from test_job_dropout import SEED, by_one_process as dropped_by_one_process
 from test_job_parameters import GroupNet
+from test_job_switch import refusing, started
 from test_job_training import Compares as Near, by_job, by_one_process
 
 import torch
@@ -180,6 +184,38 @@ class Moves(Switches):
         self.check(Gpt4, self.plans(Gpt4, "a/0+a/1:3,b/0+b/1:1,parts=5+3", "a/0+a/1,parts=5+3|b/0+b/1", "a/0|a/1|b/0|b/1",
                                     "a/0+a/1:1,b/0+b/1:1"), adamw)
 
+    def test_with_dropout_by_the_sample(self):
+        slower = NEAR.replace("500 GB/s", "5 GB/s")  # on faster links members divide what is dropped, which is refused
+        plans = [plan_of(Dropped, layout, 2, cluster=slower) for layout in ("a/0|a/1", UNEVEN)] * 2
+        self.assertIn("part:", plans[1].text)
+        (wanted, final), = on_ranks(functools.partial(dropped_by_one_process, steps=EACH * len(plans)), Dropped, ranks=1)
+        for losses, state in on_ranks(dropping, plans):
+            self.assertNotIsInstance(losses, str, state)
+            self.assert_same(losses, wanted, state, final)
+
+    def test_of_a_switch_that_fails_is_whole_or_not_at_all(self):
+        alone, uneven, even = self.plans(Gpt4, "a/0|a/1", UNEVEN, EVEN)
+        (wanted, final), = on_ranks(adamw_by_one_process, Gpt4, sgd, 4, ranks=1)
+        for before, after in ((alone, uneven), (uneven, even), (uneven, alone)):
+            first, second = on_ranks(refusing, Gpt4, before, [], after)
+            for losses, _, state in (first, second):
+                self.assertNotIsInstance(losses, str, state)
+                self.assert_same(losses, wanted, state, final)
+            self.assertEqual((first[1], second[1]), (["Error: rank 1 cannot switch: ValueError: no optimizer today"],
+                                                     ["ValueError: no optimizer today"]))
+
+    def test_a_member_that_is_lost_is_named_and_the_job_goes_on_from_its_newest_checkpoint(self):
+        plan, = self.plans(Gpt4, UNEVEN)
+        self.assertIn("part:", plan.text)
+        with tempfile.TemporaryDirectory() as folder:
+            first, said = started(plan, folder, 1, Gpt4)
+            rest, no_more = started(plan, folder, None, Gpt4)
+        self.assertRegex(said, r"^rank 1 \(host \S+, process \d+\) is gone: its process ended\n  hint: ")
+        self.assertEqual((len(first), rest[:EACH], no_more), (2 * EACH - 1, [None] * EACH, ""))
+        (wanted, _), = on_ranks(adamw_by_one_process, Gpt4, adamw, 3 * EACH, ranks=1)
+        for a, b in [*zip(first, wanted), *zip(rest[EACH:], wanted[EACH:], strict=True)]:
+            self.assertLess(abs(a - b), TOLERANCE * b, (first, rest, wanted))
+
     def test_running_statistics(self):
         plans = self.plans(BatchNet, "a/0|a/1", UNEVEN, EVEN, "a/0|a/1", micro_batches=1)
         self.assertIn("part:", plans[1].text)
@@ -296,6 +332,25 @@ class Plans(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "the plan has no teams, for agpcs.torch.Job does not run those.*group_norm"):
             plan = self.plan(GroupNet, teams=True, **options)
         self.assertFalse(any(stage.further for stage in plan.stages))
+
+
+class Dropped(Gpt4):
+    """Whole words of a sample count for nothing."""
+
+    DROPS = True
+
+    def forward(self, tokens):
+        return super().forward(tokens) * functional.dropout((tokens >= 0).float(), 0.2).unsqueeze(1)
+
+
+def dropping(rank, plans):
+    """Losses of a job that switches from plan to plan, and the final state."""
+    job, losses = job_of(Dropped, plans[0], optimizer_fn=optimizer_fn_of(Dropped), dropout="by-sample", seed=SEED), []
+    for number, batch in enumerate(batches(Dropped, EACH * len(plans))):
+        if number > 0 and number % EACH == 0:
+            job.switch(plans[number // EACH])
+        losses.append(job.step(batch).item())
+    return losses, {name: tensor.numpy() for name, tensor in job.state_dict().items()}
 
 
 class Dropping(Gpt4):
