@@ -19,7 +19,6 @@ namespace {
 constexpr int kMostOfAClimb = 24;       // evaluations
 constexpr std::size_t kMostStarts = 4;  // pipelines whose device groups are taken
 constexpr double kWorthAClimb = 1.3;    // of the best step, for pipelines and starts of climbs
-constexpr double kRoughSlack = 1.15;    // of where a climb stands, for rough steps of others
 constexpr int kMostEach = 16;
 
 bool is_pipeline(const Strategy& strategy) {

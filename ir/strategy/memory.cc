@@ -169,8 +169,7 @@ class RankMemories {
 /// Returns the memory of the program of a stage, as far as the stage is concerned.
 ProgramMemory program_memory(const Plan& plan, int stage) {
   const Program& program = plan.programs[static_cast<std::size_t>(plan.program_of(stage))];
-  if (!plan.interleaves()) return ProgramMemory(program);
-  return ProgramMemory(plan, program, stage);
+  return ProgramMemory::of_stage(plan, program, stage);
 }
 
 /// Gives the ranks of a stage whose replicas are teams with body `index` what they hold. A member's

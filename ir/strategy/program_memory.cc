@@ -41,6 +41,10 @@ ProgramMemory::ProgramMemory(const Plan& plan, const Program& program, int stage
   place_.clear();
 }
 
+ProgramMemory ProgramMemory::of_stage(const Plan& plan, const Program& program, int stage) {
+  return plan.interleaves() ? ProgramMemory(plan, program, stage) : ProgramMemory(program);
+}
+
 void ProgramMemory::find_all(const Program& program) {
   find_positions(program);
   find_receives(program);

@@ -26,6 +26,9 @@ class ProgramMemory {
   /// Of stage `stage` of `plan`, one of several of `program`. Cost: likewise, and O(micro-batches x
   /// its local cuts).
   ProgramMemory(const Plan& plan, const Program& program, int stage);
+  /// Returns that of stage `stage` of `plan`, which `program` executes, whether alone or with
+  /// others.
+  static ProgramMemory of_stage(const Plan& plan, const Program& program, int stage);
 
   /// Returns the peak for a replica; of several equal peaks, the first. Cost: O(compute
   /// instructions).

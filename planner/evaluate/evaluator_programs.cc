@@ -157,8 +157,7 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape,
     const Program program = stage_program(plan, timetable, stage, uses);
     made->instructions += program.instructions.size();
     for (int own = stage; own < stages && of == Of::kMemory; own += programs) {
-      memory[static_cast<std::size_t>(own)] =
-          shape.interleaves ? ProgramMemory(plan, program, own) : ProgramMemory(program);
+      memory[static_cast<std::size_t>(own)] = ProgramMemory::of_stage(plan, program, own);
     }
     if (of == Of::kMemory) continue;
     Result<PrecedenceGraph> graph = precedence_graph(plan, program);

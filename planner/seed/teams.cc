@@ -42,7 +42,6 @@ using Teams = std::vector<std::vector<DeviceId>>;
 constexpr std::size_t kDegrees[] = {2, 4, 8};
 constexpr std::size_t kMostStagesOfTeams = 16;
 constexpr std::size_t kTeamSeeds = 3;
-constexpr double kTeamSlack = 1.15;  // of the best rough step
 constexpr double kNoStep = std::numeric_limits<double>::infinity();
 
 class TeamSeeds {
@@ -61,7 +60,7 @@ class TeamSeeds {
     }
     for (Shape& shape : shapes_) {
       if (unwanted_()) break;
-      if (least_seconds(shape.layout) > kTeamSlack * best_ || are_smaller_slower(shape)) continue;
+      if (least_seconds(shape.layout) > kRoughSlack * best_ || are_smaller_slower(shape)) continue;
       const std::vector<std::int64_t> counts = counts_of(shape);
       AGPCS_TRY(shape.seconds, try_shape(shape, counts[counts.size() / 2]));
       best_ = std::min(best_, shape.seconds.value_or(best_));
@@ -69,7 +68,7 @@ class TeamSeeds {
     }
     std::erase_if(shapes_, [](const Shape& shape) { return !shape.seconds; });
     std::ranges::stable_sort(shapes_, {}, [](const Shape& shape) { return *shape.seconds; });
-    if (!shapes_.empty() && *shapes_[0].seconds <= kTeamSlack * best_) {
+    if (!shapes_.empty() && *shapes_[0].seconds <= kRoughSlack * best_) {
       const std::vector<std::int64_t> counts = counts_of(shapes_[0]);
       const std::size_t tried = counts.size() / 2;
       for (const std::size_t c : {tried - 1, tried + 1}) {  // before the first: none
@@ -103,7 +102,7 @@ class TeamSeeds {
     const auto is_smaller = [&](const auto& one) { return one.first < shape.degree; };
     return std::ranges::any_of(row.tried, is_smaller) &&
            std::ranges::all_of(row.tried, [&](const auto& one) {
-             return !is_smaller(one) || one.second > kTeamSlack * best_;
+             return !is_smaller(one) || one.second > kRoughSlack * best_;
            });
   }
 
@@ -258,7 +257,7 @@ class TeamSeeds {
   Result<std::optional<double>> try_shape(const Shape& shape, std::int64_t micro_batches) {
     const bool quick = has_unlike_members(shape.layout);
     AGPCS_TRY(const std::optional<double> seconds, try_layout(shape, micro_batches, quick));
-    if (!quick || (seconds && *seconds > kTeamSlack * best_)) return seconds;
+    if (!quick || (seconds && *seconds > kRoughSlack * best_)) return seconds;
     if (seconds) candidates_.pop_back();
     return try_layout(shape, micro_batches);
   }

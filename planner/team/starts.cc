@@ -30,15 +30,19 @@ void make_replicas(const Problem& problem, StageTimer& timer, const std::vector<
   set_group(spec, balanced_stage(problem, timer, devices, samples));
 }
 
+void take_teams(FormedStage made, int stage, Strategy& strategy) {
+  StageSpec& spec = strategy.stages[at(stage)];
+  made.spec.in_flight = spec.in_flight;
+  made.spec.body = static_cast<int>(strategy.bodies.size());
+  spec = std::move(made.spec);
+  strategy.bodies.push_back(std::move(made.body));
+}
+
 TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& strategy) {
   std::optional<FormedStage> made = teams.make(std::move(order));
   if (!made) return TeamsMade::kTooFewSamples;
   if (!divides_any(made->body)) return TeamsMade::kDividesNothing;
-  StageSpec& spec = strategy.stages[at(stage)];
-  made->spec.in_flight = spec.in_flight;
-  made->spec.body = static_cast<int>(strategy.bodies.size());
-  spec = std::move(made->spec);
-  strategy.bodies.push_back(std::move(made->body));
+  take_teams(*std::move(made), stage, strategy);
   return TeamsMade::kYes;
 }
 

@@ -27,6 +27,9 @@ enum class TeamsMade : std::uint8_t {
   kDividesNothing,  ///< whatever is divided, exchanges take longer than it saves
 };
 
+/// Makes stage `stage` one with the teams of `made`, whose body it adds to the strategy's.
+void take_teams(FormedStage made, int stage, Strategy& strategy);
+
 /// Makes stage `stage` one with teams, as the order says, and adds its body to the strategy's. The
 /// stage stays as it is where that cannot be.
 TeamsMade make_teams(StageTeams& teams, TeamOrder order, int stage, Strategy& strategy);

@@ -376,15 +376,11 @@ class LayoutMaker {
         if (made != TeamsMade::kYes) return false;
         continue;
       }
-      const std::optional<FormedStage> made =
+      std::optional<FormedStage> made =
           tools_.teams.make({ops[s], stage.teams, strategy.micro_batches, stage.parts,
                              stage.weights, spare_memory, effort_.quick});
       if (!made) return false;
-      StageSpec spec = made->spec;
-      spec.in_flight = strategy.stages[s].in_flight;
-      spec.body = static_cast<int>(strategy.bodies.size());
-      strategy.bodies.push_back(made->body);
-      strategy.stages[s] = std::move(spec);
+      take_teams(*std::move(made), static_cast<int>(s), strategy);
     }
     return true;
   }

@@ -58,6 +58,10 @@ Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
 /// Cost: O(stages x blocks^2) for each.
 std::unique_ptr<Seeder> make_layout_seeder(Layout layout);
 
+/// How much longer than the best step, or the best rough step, the rough step of a strategy may be
+/// that is looked at further: what decides later is more exact.
+inline constexpr double kRoughSlack = 1.15;
+
 /// What is done for the strategy of a layout.
 struct LayoutEffort {
   bool quick = false;  ///< as in TeamOrder

@@ -61,8 +61,8 @@ struct TeamReasons {
 /// and 8 devices, all those stages that have teams (of a plan without teams, every stage), each
 /// with the best of a few numbers of micro-batches. `ask_planner`: also plans without teams, as
 /// `agpcs-compile --without teams` does by default, or asks seeder `teams`. Needs: the plan is for
-/// the problem, `model` and `estimate` are the plan's. Cost: some dozens of choices of bodies and simulations;
-/// `ask_planner`: that of planning.
+/// the problem, `model` and `estimate` are the plan's. Cost: some dozens of choices of bodies and
+/// simulations; `ask_planner`: that of planning.
 Result<TeamReasons> team_reasons(const Plan& plan, const Problem& problem, const StepModel& model,
                                  const Estimate& estimate, bool ask_planner);
 

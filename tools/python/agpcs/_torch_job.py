@@ -136,12 +136,8 @@ class Job:
         self._type = autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
-        for what, wanted in (("compile", asked["compile"]),
-                             ("fill with values (a module on the device 'meta')", self._filling.needed)):
-            if wanted:
-                refuse_for_teams(data, what)
         numbers = Shares(data).numbers_of(dist.get_rank())
-        team = self._exported.team(data, numbers[0], dist.get_rank())
+        team = self._team_of(data, asked["compile"])
         parts, cuts = parted(data, model, graph, numbers, team)
         self._filling.fill(graph, parts, numbers, plan)
         return data, parts, cuts, team
@@ -312,13 +308,18 @@ class Job:
     def _checked_plan(self, plan):
         _check_ranks(plan)
         data = self._exported.place(plan, known=self._cluster)
-        if self._filling.needed:
-            refuse_for_teams(data, "fill with values (a module on the device 'meta')")
-        if self._compile:
-            refuse_for_teams(data, "compile")
+        team = self._team_of(data, self._compile)
         check_move(self.plan, self._data, plan, data)
-        team = self._exported.team(data, Shares(data).numbers_of(dist.get_rank())[0], dist.get_rank())
         return plan, data, *parted(data, self._model, self._exported.graph), team
+
+    def _team_of(self, data, compiles):
+        """The team that this rank is a member of by a plan, or None. Refuses plans with teams where the job does what these do
+        not."""
+        for what, wanted in (("compile", compiles),
+                             ("fill with values (a module on the device 'meta')", self._filling.needed)):
+            if wanted:
+                refuse_for_teams(data, what)
+        return self._exported.team(data, Shares(data).numbers_of(dist.get_rank())[0], dist.get_rank())
 
     def _switch(self, plan, data, parts, cuts, team):
         before, take_back = self._role, None
