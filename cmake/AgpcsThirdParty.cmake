@@ -12,7 +12,7 @@
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
 #   pugixml::pugixml                                      tools/cluster
-#   Tcmalloc::Tcmalloc                                    tools/run, tools/profile: the programs, not their libraries
+#   Tcmalloc::Tcmalloc                                    tools/compile, plan, run, profile: programs, not their libraries
 #   nlohmann_json::nlohmann_json                          tools/common: the others include its tools/common/json.h
 include_guard(GLOBAL)
 
@@ -77,7 +77,7 @@ else()
 endif()
 agpcs_find_feature(CUDA CUDAToolkit NCCL)
 # A sanitizer brings an allocator of its own.
-if(AGPCS_BUILD_COMPILER AND AGPCS_HAS_TORCH AND NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
+if(AGPCS_BUILD_COMPILER AND NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
   agpcs_find_feature(TCMALLOC Tcmalloc)
 endif()
 

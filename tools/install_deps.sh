@@ -14,7 +14,7 @@ packages=(
   libpugixml-dev libssl-dev
   libprotobuf-dev protobuf-compiler python3 python3-venv  # what ONNX is built with
   libtorch-dev libgloo-dev
-  libgoogle-perftools-dev  # tcmalloc, by which ranks allocate; with glibc they take up to 1.5 times what lives
+  libgoogle-perftools-dev  # tcmalloc, by which commands allocate; with glibc ranks take up to 1.5 times what lives
   libopenblas0-openmp  # what LibTorch multiplies by; without it that is the reference BLAS, 25 times as slow
 )
 packages_of_tests=(

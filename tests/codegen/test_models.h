@@ -33,6 +33,22 @@ inline Graph skip_model() {
   )");
 }
 
+/// Two layers. Of n samples: x has 32n bytes, h and a 64n, y 16n. Between its passes a micro-batch
+/// keeps a, once, for Relu and for the second MatMul.
+inline Graph two_layers() {
+  return graph_of(R"(
+      input x [n,8]
+      parameter w [8,16]
+      parameter v [16,4]
+      h = MatMul(x, w) [n,16]
+      a = Relu(h) [n,16]
+      y = MatMul(a, v) [n,4]
+      l = ReduceSum(y) []
+      outputs y
+      loss l
+  )");
+}
+
 /// A table of words that is the head, too, with a layer between.
 inline Graph tied_model() {
   return graph_of(R"(
