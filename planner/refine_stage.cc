@@ -203,6 +203,25 @@ Seed seed_of(Evaluator& evaluator, const Decision& decision) {
           decision.as_it_is};
 }
 
+/// Takes a pipeline of two uneven stages where that is better than what the search found.
+void use_two_stages(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
+                    Decision& decision) {
+  const std::vector<std::string>& asked = options.seeders;
+  if (!asked.empty() && std::ranges::find(asked, "linear") == asked.end()) return;
+  if (options.interrupted != nullptr && options.interrupted->load()) return;
+  Result<std::vector<Strategy>> found = pipelines_of_two_stages(problem, evaluator);
+  if (!found.ok()) return;
+  Score best = evaluator.evaluate(decision.strategy);
+  for (Strategy& strategy : *found) {
+    Score score = evaluator.evaluate(strategy);
+    if (!score.fits() || !is_better(score, best)) continue;
+    keep_more(problem, evaluator, strategy, score);
+    part_backward(problem, evaluator, strategy, score);
+    best = score;
+    take({std::move(strategy), score, "linear", false}, options, decision);
+  }
+}
+
 /// Takes a plan with teams where that is better.
 void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                const PlanOptions& options, Decision& decision) {
@@ -245,6 +264,7 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
     decision.made_by.seeder = plain.pool.best().seeder;
     search(problem, evaluator, plain, options, decision);
   }
+  use_two_stages(problem, evaluator, options, decision);
   if (problem.options.choose_teams && decision.strategy.schedule != Schedule::kInterleaved) {
     use_teams(problem, evaluator, seeds, options, decision);
   }

@@ -6,6 +6,11 @@
 // mixed groups included (`lattice_of_classes`). If the lattice had to make units of devices, it
 // also tries contiguous runs of several orders of the devices.
 //
+// Pipelines of two stages and few micro-batches are also made for what a step of theirs takes if
+// nothing else waits (`two_stage_step`): by the cost above, a short stage beside a long one is far
+// worse than two equal ones, and yet its passes fit beside the long one's second forward pass. They
+// are not among the seeds, since a search that begins from other seeds ends elsewhere.
+//
 // Long graphs are cut only at the cheapest place of each of at most 96 (48 with more than 16
 // devices) equal parts of the FLOPs, or of twice as many parts as there must be stages. Orders of
 // more devices than 32, and than there must be stages, are divided into that many runs.
@@ -19,6 +24,9 @@
 #include "planner/seed/seeder.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -36,6 +44,10 @@ constexpr double kSlack = 1.15;
 /// The part of a device's memory that stages may fill. It is less after a plan turned out to lack
 /// memory, of which the program knows too little.
 constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
+
+/// The most micro-batches of pipelines of two stages that are costed exactly: with more, what the
+/// slower stage takes is nearly all.
+constexpr std::int64_t kFewMicroBatches = 8;
 
 /// Returns numbers of micro-batches up to eight times the devices or sixteen times the stages, each
 /// about twice the last.
@@ -157,7 +169,84 @@ class LinearSeeder : public Seeder {
   }
 };
 
+/// A pipeline of two stages and what a step of it takes.
+struct TwoStages {
+  double seconds = 0;
+  int cut = 0, first = 0, second = 0;  // the piece after the first stage; groups
+};
+
+/// Returns what a step of two stages takes by 1F1B: either the first one is busy from its first
+/// micro-batch to its last, but for what the second one and the messages `sent` take beyond its
+/// second forward pass, or the second one is, from its first micro-batch to its last.
+double two_stage_step(double first, double second, double sent, std::int64_t micro_batches) {
+  constexpr double kForward = 1.0 / 3;  // of both passes
+  const auto all = static_cast<double>(micro_batches);
+  const double waits = std::max(0.0, second + sent - kForward * first);
+  return std::max(all * first + waits, first + sent + all * second);
+}
+
+/// Returns the `most` fastest pipelines of two stages on groups of the lattice, fastest first.
+/// Cost: O(pieces x (groups + pairs of groups that follow one another)).
+std::vector<TwoStages> best_of_two_stages(const PieceSums& sums, const DeviceLattice& lattice,
+                                          const LinearCosts& costs, std::int64_t micro_batches,
+                                          std::size_t most) {
+  std::vector<std::vector<int>> from(at(lattice.states));
+  for (std::size_t group = 0; group < lattice.groups.size(); ++group) {
+    from[at(lattice.groups[group].from)].push_back(static_cast<int>(group));
+  }
+  const auto faster = [](const TwoStages& a, const TwoStages& b) { return a.seconds < b.seconds; };
+  std::vector<TwoStages> best;
+  std::vector<double> second(lattice.groups.size());
+  for (int cut = 1; cut < sums.pieces(); ++cut) {
+    for (std::size_t group = 0; group < second.size(); ++group) {
+      second[group] = costs.stage_seconds(cut, sums.pieces(), static_cast<int>(group), 0);
+    }
+    for (std::size_t group = 0; group < lattice.groups.size(); ++group) {
+      const ChainGroup& of = lattice.groups[group];
+      const double first = costs.stage_seconds(0, cut, static_cast<int>(group), 1);
+      for (const int next : from[at(of.to)]) {
+        const double sent = costs.cut_seconds(cut, of.exit, lattice.groups[at(next)].entry);
+        const double seconds = two_stage_step(first, second[at(next)], sent, micro_batches);
+        if (seconds == std::numeric_limits<double>::infinity()) continue;
+        if (best.size() == most && seconds >= best.back().seconds) continue;
+        const auto like = [&](const TwoStages& known) {  // groups that look alike
+          return known.cut == cut && known.seconds == seconds;
+        };
+        if (std::ranges::any_of(best, like)) continue;
+        const TwoStages found = {seconds, cut, static_cast<int>(group), next};
+        best.insert(std::ranges::upper_bound(best, found, faster), found);
+        if (best.size() > most) best.pop_back();
+      }
+    }
+  }
+  return best;
+}
+
 }  // namespace
+
+Result<std::vector<Strategy>> pipelines_of_two_stages(const Problem& problem,
+                                                      Evaluator& evaluator) {
+  bool exact = false;
+  const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact);
+  if (!lattice || problem.blocks.size() < 2) return std::vector<Strategy>();
+  const int usual = problem.cluster.device_count() > 16 ? 48 : 96;
+  const PieceSums sums(problem, piece_bounds(problem.blocks, usual));
+  RoughModel model(problem);
+  LinearCosts costs(sums, *lattice, model);
+  std::vector<Candidate> candidates;
+  for (const std::int64_t count : counts_to_try(problem, 1)) {
+    if (count < 2 || count > kFewMicroBatches) continue;
+    costs.set(count, 1);
+    for (const TwoStages& of : best_of_two_stages(sums, *lattice, costs, count, kLinearKept)) {
+      const ChainPlan plan = {of.seconds,
+                              {{0, of.cut, of.first}, {of.cut, sums.pieces(), of.second}}};
+      std::ranges::move(pipelines(model, partition_of(plan, sums.bounds(), *lattice), {count}),
+                        std::back_inserter(candidates));
+    }
+  }
+  if (candidates.empty()) return std::vector<Strategy>();
+  return thin_out(model, evaluator, std::move(candidates), kLinearKept);
+}
 
 std::unique_ptr<Seeder> make_linear_seeder() { return std::make_unique<LinearSeeder>(); }
 

@@ -66,6 +66,11 @@ std::unique_ptr<Seeder> make_even_seeder();
 std::unique_ptr<Seeder> make_teams_seeder();
 std::unique_ptr<Seeder> make_equal_seeder();
 
+/// Returns the pipelines of two stages, equal or not, and of few micro-batches that are roughly
+/// fastest; there may be none. Seeder `linear` looks for equal ones. Needs: `evaluator` is the
+/// problem's.
+Result<std::vector<Strategy>> pipelines_of_two_stages(const Problem& problem, Evaluator& evaluator);
+
 /// Returns plain data parallelism, the baseline and the plan of seeder `equal`: all devices, equal
 /// shares, the fewest micro-batches whose memory suffices (the most if none does), and buckets of
 /// kUsualBucketBytes unless the problem says how large. Each bucket has the algorithm that is

@@ -8,6 +8,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+
 namespace agpcs::testing {
 namespace {
 
@@ -175,6 +180,38 @@ TEST(LinearSeeder, AsksForLessOfTheMemoryWhereItsPlansLackIt) {
     }
     EXPECT_TRUE(any) << problem->graph.name;
   }
+}
+
+TEST(PipelinesOfTwoStages, AreAsFastAsTheBestOfAllCuts) {
+  const Cluster cluster = cluster_of(
+      "kind fast memory=1e9 bandwidth=900e9 fp32=15e12\n"
+      "kind slow memory=1e9 bandwidth=900e9 fp32=2e12\n"
+      "host a fast 2 nic=20e9\nhost b slow 2 nic=20e9\n");
+  const auto problem = problem_of(chain(12), cluster, 8192);
+  Evaluator evaluator(*problem);
+  double least = std::numeric_limits<double>::infinity();
+  std::size_t least_behind = 0;
+  for (std::size_t layers = 1; layers < 12; ++layers) {
+    const Strategy strategy =
+        strategy_of("micro-batches 2\nstage a/0=2048 a/1=2048 : h0..a" +
+                        std::to_string(layers - 1) + "\nstage b/0=2048 b/1=2048 : *\n",
+                    problem->graph, cluster);
+    const double seconds = evaluator.evaluate(strategy).step_seconds;
+    if (seconds >= least) continue;
+    least = seconds;
+    least_behind = 12 - layers;
+  }
+  EXPECT_LT(least_behind, 3U) << "the second stage is to be far shorter than the first";
+  const auto found = pipelines_of_two_stages(*problem, evaluator);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  double best = std::numeric_limits<double>::infinity();
+  for (const Strategy& strategy : *found) {
+    EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 8192).message(), "");
+    if (strategy.micro_batches == 2) {
+      best = std::min(best, evaluator.evaluate(strategy).step_seconds);
+    }
+  }
+  EXPECT_LE(best, 1.005 * least);
 }
 
 TEST(Seeders, RecomputeWhereNothingElseFits) {
