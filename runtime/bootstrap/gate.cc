@@ -39,7 +39,9 @@ std::vector<Gate::Guest> Gate::turn(const pollfd* polled) {
   const auto now = Clock::now();
   for (Stranger& stranger : strangers_) {
     if (stranger.fd.get() < 0 || now - stranger.since <= kPatience) continue;
-    refuse(stranger, fmt::format("it did not prove the job token within {} ms", kPatience.count()));
+    const std::string_view late =
+        stranger.tls ? "begin TLS after its proof" : "prove the job token";
+    refuse(stranger, fmt::format("it did not {} within {} ms", late, kPatience.count()));
   }
   if (callers) take_callers();
   strangers_.remove_if([](const Stranger& stranger) { return stranger.fd.get() < 0; });
@@ -111,6 +113,7 @@ void Gate::judge(Stranger& stranger, std::vector<Guest>& guests) {
   auto tls = Tls::begin(stranger.fd.get(), TlsEnd::kListener, tls_secret(terms_, talk));
   if (!tls.ok()) return refuse(stranger, tls.status().message());
   stranger.tls = std::move(*tls);
+  stranger.since = Clock::now();
 }
 
 void Gate::shake_hands(Stranger& stranger, std::vector<Guest>& guests) {
@@ -148,10 +151,12 @@ void Gate::take_callers() {
   }
 }
 
-// Gives up the oldest: a rank proves itself at once, so it is the least likely to be one.
+// Gives up the oldest of those that have not proved the token: a rank does so at once, so it is the
+// least likely to be one. Who has proved it is a rank, and may be the slowest of all.
 void Gate::make_room() {
-  const auto open = [](const Stranger& stranger) { return stranger.fd.get() >= 0; };
-  const auto oldest = std::find_if(strangers_.begin(), strangers_.end(), open);
+  const auto oldest = std::find_if(
+      strangers_.begin(), strangers_.end(),
+      [](const Stranger& stranger) { return stranger.fd.get() >= 0 && stranger.tls == nullptr; });
   if (oldest == strangers_.end()) return;
   refuse(*oldest, "too many connections came that did not prove the job token");
   strangers_.erase(oldest);

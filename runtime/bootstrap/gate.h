@@ -44,7 +44,7 @@ class Gate {
   /// way round; -1: none.
   int other_rank() const { return other_rank_; }
 
-  /// How long a proof may take, and how many connections may be without one.
+  /// How long a proof may take, and TLS after it; and how many connections may be without a proof.
   static constexpr std::chrono::milliseconds kPatience{5000};
   static constexpr std::size_t kMostStrangers = 128;
 
@@ -52,9 +52,9 @@ class Gate {
   using Clock = std::chrono::steady_clock;
   struct Stranger {
     Fd fd;
-    std::string address, in;  // what it has said
-    ProofTalk talk;           // without nonces before its greeting has come
-    Clock::time_point since;
+    std::string address, in;   // what it has said
+    ProofTalk talk;            // without nonces before its greeting has come
+    Clock::time_point since;   // it came, or proved the token
     std::unique_ptr<Tls> tls;  // once it has proved the token, if TLS follows
   };
 

@@ -335,6 +335,29 @@ TEST(TlsGate, WhoProvesTheTokenAndSaysNothingMoreIsClosed) {
   EXPECT_EQ(*end, ProofEnd::kProved);
   EXPECT_EQ(hear(fd, 1), "");
   EXPECT_THAT(gate.ranks(), ElementsAre());
+  EXPECT_THAT(gate.stop(), ElementsAre("refused a connection from 127.0.0.1: it did not begin TLS "
+                                       "after its proof within 5000 ms"));
+}
+
+// A rank may be slow, and it cannot come again once it has proved itself: it believes that it is
+// in.
+TEST(TlsGate, WhoHasProvedTheTokenIsNotGivenUpForACrowd) {
+  ServingGate gate(true);
+  Fd fd = gate.connect();
+  std::string secret;
+  const auto end = prove(fd.get(), terms(true), 7, soon(), &secret);
+  ASSERT_TRUE(end.ok());
+  ASSERT_EQ(*end, ProofEnd::kProved);
+  std::vector<Fd> crowd;
+  for (std::size_t i = 0; i < 2 * Gate::kMostStrangers; ++i) crowd.push_back(gate.connect());
+  gate.wait_for_refusals(static_cast<std::int64_t>(Gate::kMostStrangers));
+  auto tls = *Tls::begin(fd.get(), TlsEnd::kConnector, secret);
+  Tls::Step step = tls->shake_hands();
+  while (step == Tls::Step::kWaits && readable_before(fd.get(), soon())) step = tls->shake_hands();
+  ASSERT_EQ(step, Tls::Step::kDone);
+  Connection connection(std::move(fd), std::move(tls));
+  EXPECT_EQ(hear_all(connection, 7), "welcome");
+  EXPECT_THAT(gate.ranks(), ElementsAre(7));
 }
 
 /// What passes between the two ranks of a job, of which one says `words`.
