@@ -17,7 +17,7 @@ class Bucket:
     def __init__(self, group, parameters, process_group, wire_type):
         self.name, self.parameters, self._group, self._wire_type = group.name, parameters, process_group, wire_type
         self.shared, self.stages = bool(group.shared_with), (group.stage, *group.shared_with)
-        self._held, self._flat, self._works = [], None, []
+        self._copied, self._flat, self._works = [], None, []  # of what travels: (parameter, gradient), all, works
         self.missing = 0  #: gradients that the last backward pass has not made yet
 
     @property
@@ -37,10 +37,17 @@ class Bucket:
 
     def begin(self):
         """Begins to reduce. Returns the works of it."""
-        self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
-        if not self._held:
+        held = [parameter for parameter in self.parameters if parameter.grad is not None]
+        if not held:
             return []
-        self._flat = self._travelling(parameter.grad for parameter in self._held)
+        self._flat = self._travelling(parameter.grad for parameter in held)
+        self._copied = []
+        for parameter, part in zip(held, self._flat.split([parameter.numel() for parameter in held])):
+            gradient = part.view_as(parameter)
+            if gradient.dtype == parameter.grad.dtype and parameter.grad.is_contiguous():
+                parameter.grad = gradient  # so that gradients are not there twice while they travel
+            else:  # it has a layout or type of its own
+                self._copied.append((parameter, gradient))
         self._works = [dist.all_reduce(self._flat, group=self._group, async_op=True)]
         return list(self._works)
 
@@ -49,14 +56,9 @@ class Bucket:
             return
         for work in self._works:
             work.wait()
-        parts = self._flat.split([parameter.numel() for parameter in self._held])
-        for parameter, part in zip(self._held, parts):
-            gradient = part.view_as(parameter)
-            if gradient.dtype == parameter.grad.dtype and parameter.grad.is_contiguous():
-                parameter.grad = gradient
-            else:  # it has a layout or type of its own
-                parameter.grad.copy_(gradient)
-        self._held, self._flat, self._works = [], None, []
+        for parameter, gradient in self._copied:
+            parameter.grad.copy_(gradient)
+        self._copied, self._flat, self._works = [], None, []
 
 
 class ShardedBucket(Bucket):
