@@ -57,21 +57,24 @@ class FirstPipeline {
   std::optional<Strategy> find() {
     std::vector<std::size_t> ends;
     const std::vector<DeviceId> devices = by_memory(problem_.cluster, ends);
-    for (const std::size_t end : ends) {
-      auto found = on({devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(end)});
-      if (found) return found;
+    for (const bool offload : {false, true}) {
+      if (offload && !may_offload(problem_)) break;
+      offload_ = offload;
+      for (const std::size_t end : ends) {
+        auto found = on({devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(end)});
+        if (found) return found;
+      }
     }
     return std::nullopt;
   }
 
  private:
-  /// Begins with as many stages as parameters and optimizer state need at
-  /// least.
+  /// Begins with as many stages as parameters and optimizer state need at least.
   std::optional<Strategy> on(const std::vector<DeviceId>& devices) {
     const DeviceKind& least =
         problem_.cluster.kinds[at(problem_.cluster.devices[at(devices.back())].kind)];
-    const double needed =
-        sums_.resident_bytes() / static_cast<double>(std::max<std::int64_t>(1, least.memory_bytes));
+    const double needed = sums_.resident_bytes(offload_) /
+                          static_cast<double>(std::max<std::int64_t>(1, least.memory_bytes));
     const int most =
         std::min({static_cast<int>(devices.size()), sums_.pieces(), kMostStagesOfFirst});
     int stages = std::max(2, static_cast<int>(std::min<double>(needed, kMostStagesOfFirst)) + 1);
@@ -87,7 +90,7 @@ class FirstPipeline {
     EvenRow row(problem_, sums_, lines_, devices, replicas, stages);
     for (const std::int64_t number : micro_batches(stages, replicas)) {
       for (const double part : kPartsOfMemoryOfFirst) {
-        const std::vector<int> bounds = row.cut(stages, number, part).bounds;
+        const std::vector<int> bounds = row.cut(stages, number, part, offload_).bounds;
         if (bounds.size() < 3) break;
         if (auto found = fitting(row, bounds, number)) return found;
       }
@@ -131,6 +134,7 @@ class FirstPipeline {
   PieceSums sums_;
   EvenLines lines_;
   RoughModel model_;
+  bool offload_ = false;  // stages may have their state in the memory of hosts
 };
 
 }  // namespace

@@ -64,7 +64,10 @@ Cluster part_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
     Device device = cluster.devices[at(id)];
     if (hosts.empty() || hosts.back() != device.host) {
       hosts.push_back(device.host);
-      part.hosts.push_back({cluster.hosts[at(device.host)].name, part.device_count(), 0});
+      Host host = cluster.hosts[at(device.host)];
+      host.first_device = part.device_count();
+      host.device_count = 0;
+      part.hosts.push_back(std::move(host));
     }
     device.host = static_cast<int>(hosts.size()) - 1;
     device.index = part.hosts.back().device_count++;

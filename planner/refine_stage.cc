@@ -3,6 +3,7 @@
 #include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
+#include "planner/refine/places_of_state.h"
 #include "planner/refine/search.h"
 #include "planner/refine/worker_pool.h"
 #include "planner/seed/fit_memory.h"
@@ -185,6 +186,7 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   searches.run(seeds.pool.best().score);
   if (searches.best().fits()) {
     keep_more(problem, evaluator, decision.strategy, searches.best());
+    choose_places_of_state(problem, evaluator, decision.strategy, searches.best());
     part_backward(problem, evaluator, decision.strategy, searches.best());
   }
   decision.made_by.refiner = options.refiner->name();

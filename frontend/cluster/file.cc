@@ -51,6 +51,7 @@ class ClusterReader {
       map.require("device_kinds");  // hosts may have kinds of the catalog alone
     }
     if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
+    link_kinds_to_hosts();
     read_network(network ? *network : YAML::Node(), nics_, profiles_, cluster, diagnostics_);
     training.loss.by_shape = true;  // unless the file names a loss
     const YAML::Node* const node = map.find("training");
@@ -72,6 +73,7 @@ class ClusterReader {
     bool used = false;
     bool wrong_hardware = false;                // an error has been reported
     std::optional<Precision> measured_in = {};  // its profile's precision
+    const AcceleratorKind* hardware = nullptr;  // of the catalog
   };
 
   void read_profiles(const YAML::Node* defaults, const YAML::Node* network) {
@@ -128,6 +130,7 @@ class ClusterReader {
         kind.host_link = read_host_link(*link, map.what(), diagnostics_).value_or(HostLink());
       }
     }
+    place.hardware = hardware;
     cluster.kinds.push_back(std::move(kind));
     kind_places_.push_back(place);
   }
@@ -138,6 +141,7 @@ class ClusterReader {
     kind.name = hardware.name;
     take_figures(hardware, kind);
     KindPlace place = {where, where, where};
+    place.hardware = &hardware;
     if (const DeviceProfile* const device = profiles_.refer(std::nullopt, kind)) {
       place.measured_in = device->precision;
     }
@@ -337,6 +341,18 @@ class ClusterReader {
     for (std::int64_t i = 0; i < *count; ++i) {
       const int index = cluster.device_count() - owner.first_device;
       cluster.devices.push_back({host_index, index, *kind, -1, -1});
+    }
+  }
+
+  // Gives kinds of the catalog whose hosts have memory for plans the catalog's link to it, unless
+  // the file says which.
+  void link_kinds_to_hosts() {
+    for (const Device& device : cluster.devices) {
+      const auto index = static_cast<std::size_t>(device.kind);
+      DeviceKind& kind = cluster.kinds[index];
+      const AcceleratorKind* const hardware = kind_places_[index].hardware;
+      if (cluster.hosts[static_cast<std::size_t>(device.host)].memory_bytes == 0) continue;
+      if (hardware != nullptr && !kind.host_link.given()) kind.host_link = host_link_of(*hardware);
     }
   }
 

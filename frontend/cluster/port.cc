@@ -94,4 +94,14 @@ std::optional<HostLink> read_host_link(const YAML::Node& node, const std::string
   return HostLink{link.kind, link.bandwidth / part, link.latency};
 }
 
+HostLink host_link_of(const AcceleratorKind& hardware) {
+  for (const std::string& name : hardware.links) {
+    const NetworkKind* const network = catalog().find_network(name);
+    if (network == nullptr || network->kind != "pcie") continue;
+    return {name, network->bandwidth * network->efficiency,
+            network->latency < 0 ? kDefaultHostLatency : network->latency};
+  }
+  return {};
+}
+
 }  // namespace agpcs

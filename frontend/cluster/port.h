@@ -2,6 +2,7 @@
 // Reads the links of a host in cluster.yaml: its interconnect and its NIC.
 #pragma once
 
+#include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/profile.h"
 #include "ir/base/diagnostics.h"
 #include "ir/cluster/cluster.h"
@@ -26,5 +27,9 @@ ClusterProfiles::LinkItem read_port(const YAML::Node& node, const std::string& w
 /// 'v100'". Errors (reported; the result is nullopt): no bandwidth, an unknown kind of link.
 std::optional<HostLink> read_host_link(const YAML::Node& node, const std::string& of,
                                        Diagnostics& diagnostics);
+
+/// Returns the link of an accelerator of the catalog to its host's memory: the first of its links
+/// that is PCIe. None if it has none.
+HostLink host_link_of(const AcceleratorKind& hardware);
 
 }  // namespace agpcs

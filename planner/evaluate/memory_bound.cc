@@ -4,6 +4,8 @@
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
 #include "ir/plan/choices.h"
+#include "ir/strategy/offload.h"
+#include "ir/strategy/state_parts.h"
 #include "ir/strategy/weight_pass.h"
 
 #include <algorithm>
@@ -23,6 +25,7 @@ constexpr double kRoom = 1 + 1e-9;
 
 void MemoryBound::Sums::add(const Sums& other) {
   resident += other.resident;
+  state += other.state;
   gradients += other.gradients;
   of_update = std::max(of_update, other.of_update);
   weights += other.weights;
@@ -72,11 +75,12 @@ void MemoryBound::add_resident() {
     std::set<int> readers;
     for (const OpId op : tensor.consumers) readers.insert(problem_.blocks.block_of[at(op)]);
     const Bytes bytes = convex([&](std::int64_t samples) { return size(id, samples); });
-    double gradients = 0;
+    double gradients = 0, state = 0;
     double resident = std::max(bytes.of_one, bytes.at(problem_.training.batch));
     if (tensor.kind == TensorKind::kParameter) {
       const double full = kFp32Bytes * static_cast<double>(elements_at(tensor.shape, 1));
-      resident += full * (states + 1);
+      state = full * (states + 1);
+      resident += state;
       if (tensor.needs_gradient) {
         const GradientSize gradient = gradient_of(problem_, id);
         gradients = static_cast<double>(gradient.held_bytes + gradient.rounded_bytes);
@@ -89,6 +93,7 @@ void MemoryBound::add_resident() {
         blocks_[at(block)].inputs.add(bytes);
       } else {
         blocks_[at(block)].resident += resident;
+        blocks_[at(block)].state += state;
       }
     }
   }
@@ -205,17 +210,37 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   // So are parameters that are gathered and those that a device owns.
   const bool gathers = strategy.stages[stage].state == StateLevel::kParameters;
   const double gathered = gathers ? 2 * sums.gradients : 0;
-  return sums.resident + unsummed + gathered + sums.inputs.at(samples) * micro_batches +
+  // Hosts have all of the state but a window.
+  const auto window =
+      static_cast<double>(kOffloadWindow * kOffloadPiece * state_bytes(problem_.training));
+  const bool in_host = strategy.stages[stage].state_in_host;
+  const double elsewhere = in_host ? std::max(0.0, sums.state - window) : 0;
+  return sums.resident - elsewhere + unsummed + gathered + sums.inputs.at(samples) * micro_batches +
          held * others + put_off + pass + transfers;
+}
+
+/// Returns a bound on the bytes that a host lacks for the state of its devices.
+double MemoryBound::most_lacking_of_hosts(const Strategy& strategy) const {
+  std::map<int, double> needs;  // by host
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    const StageSpec& spec = strategy.stages[s];
+    if (!spec.state_in_host) continue;
+    for (const DeviceId device : spec.devices) {
+      needs[problem_.cluster.devices[at(device)].host] += stages_[s].state;
+    }
+  }
+  double lacking = std::numeric_limits<double>::lowest();
+  for (const auto& [host, bytes] : needs) {
+    const auto room = static_cast<double>(problem_.cluster.hosts[at(host)].memory_bytes);
+    lacking = std::max(lacking, bytes * kRoom - room);
+  }
+  return lacking;
 }
 
 std::int64_t MemoryBound::most_lacking(const Strategy& strategy) {
   if (!strategy.bodies.empty()) return std::numeric_limits<std::int64_t>::max();
-  for (const StageSpec& spec : strategy.stages) {  // the memory of hosts is counted elsewhere
-    if (spec.state_in_host) return std::numeric_limits<std::int64_t>::max();
-  }
   sum_up(strategy);
-  double lacking = std::numeric_limits<double>::lowest();
+  double lacking = most_lacking_of_hosts(strategy);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
     int kind = kNone;

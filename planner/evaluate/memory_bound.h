@@ -24,7 +24,8 @@ class MemoryBound {
   /// any operator keeps, and all that it receives and sends. A pass adds at most all tensors that
   /// its blocks make, and their gradients. All messages may wait at the same time. A member of a
   /// team may hold a tensor in several forms, so of a strategy with teams nothing is known: the
-  /// bound is then the largest number.
+  /// bound is then the largest number. A host holds at most the whole state of each of its devices
+  /// that have it there.
   /// Cost: O(blocks + readers of their tensors + devices).
   std::int64_t most_lacking(const Strategy& strategy);
 
@@ -43,6 +44,7 @@ class MemoryBound {
   /// Of a block or of a stage.
   struct Sums {
     double resident = 0;   // parameters, their gradients and states, constants
+    double state = 0;      // the optimizer's part of it
     double gradients = 0;  // of parameters, held and rounded
     double of_update = 0;  // the most gradients of parameters that one operator makes
     double weights =
@@ -68,6 +70,7 @@ class MemoryBound {
   void add_nets();
   void sum_up(const Strategy& strategy);
   double most(const Strategy& strategy, std::size_t stage, std::int64_t samples) const;
+  double most_lacking_of_hosts(const Strategy& strategy) const;
 
   const Problem& problem_;
   std::vector<OpId> first_op_;  // by block

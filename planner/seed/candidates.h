@@ -20,6 +20,7 @@ namespace agpcs {
 struct Partition {
   std::vector<int> stage_of_block;
   DeviceGroups groups;  ///< by stage
+  bool operator==(const Partition&) const = default;
 };
 
 /// Returns the numbers of micro-batches worth trying with `stages` stages: 1 and the smallest

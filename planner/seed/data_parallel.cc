@@ -2,9 +2,9 @@
 // Data parallelism: one stage. For each set of devices worth trying (`device_sets`), it gives
 // shares by speed and takes the fewest micro-batches whose memory suffices, since more of them only
 // add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
-// or with samples moved to devices that have room (`fit_memory`). It returns those that are roughly
-// fastest. This file also has the plainest form, with which plans are compared: all devices, equal
-// shares.
+// with samples moved to devices that have room, or with what `fit_memory` divides or has in the
+// memory of hosts. It returns those that are roughly fastest. This file also has the plainest form,
+// with which plans are compared: all devices, equal shares.
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
@@ -85,7 +85,7 @@ enum class Recomputes : std::uint8_t { kNo, kYes };
 std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
                                         const Strategy& plain, std::size_t devices,
                                         const MakeStage& make, StateLevel most_divided,
-                                        Recomputes recomputes) {
+                                        Recomputes recomputes, Offloads offloads) {
   std::vector<std::int64_t> counts = counts_for(problem, devices);
   const bool fits = evaluator.lacking(plain) <= 0;
   std::erase_if(counts, [&](std::int64_t count) {
@@ -95,7 +95,9 @@ std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evalu
   std::optional<Strategy> helped;  // with the fewest micro-batches that fit
   const auto fits_with = [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
-    if (!fit_memory(problem, evaluator, strategy, most_divided)) return false;
+    if (!fit_memory(problem, evaluator, strategy, most_divided, SampleMoves::kYes, offloads)) {
+      return false;
+    }
     if (recomputes == Recomputes::kNo && strategy.stages[0].recompute) return false;
     helped = std::move(strategy);
     return true;
@@ -123,8 +125,10 @@ class DataParallelSeeder : public Seeder {
         return balanced_stage(problem, timer, devices, samples);
       };
       Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
-      const auto helped = [&](StateLevel most, Recomputes recomputes = Recomputes::kYes) {
-        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most, recomputes);
+      const auto helped = [&](StateLevel most, Recomputes recomputes = Recomputes::kYes,
+                              Offloads offloads = Offloads::kNo) {
+        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most, recomputes,
+                               offloads);
       };
       // Gradients that are divided let fewer micro-batches fit, which need not be faster.
       // Parameters are divided where nothing else fits without recomputation.
@@ -134,10 +138,15 @@ class DataParallelSeeder : public Seeder {
       const auto keeps = [](const std::optional<Strategy>& strategy) {
         return strategy && !strategy->stages[0].recompute;
       };
+      for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
+        if (!may_offload(problem)) break;
+        auto offloaded = helped(StateLevel::kGradients, recomputes, Offloads::kYes);
+        if (offloaded && offloaded->stages[0].state_in_host) add(*std::move(offloaded));
+      }
       const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
       if (!fits && may_divide(problem, StateLevel::kParameters)) {
         for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
-          auto gathered = helped(StateLevel::kParameters, recomputes);
+          auto gathered = helped(StateLevel::kParameters, recomputes, Offloads::kYes);
           if (gathered && gathered->stages[0].state == StateLevel::kParameters) {
             add(*std::move(gathered));
           }

@@ -120,6 +120,7 @@ struct Found {
   double seconds = 0;  ///< (micro-batches + stages - 1) x the slowest stage or cut
   Shape shape;
   std::vector<int> bounds;
+  bool offload = false;  ///< stages may have their state in the memory of hosts
 };
 
 class EvenSeeds {
@@ -232,7 +233,8 @@ class EvenSeeds {
     while (high - low > 1) {
       const int middle = low + (high - low) / 2;
       const std::vector<std::int64_t> counts = counts_for(row.replicas, middle);
-      const bool exists = !counts.empty() && row.costs->has_cut(middle, counts.back(), 1);
+      const bool exists =
+          !counts.empty() && row.costs->has_cut(middle, counts.back(), 1, may_offload(problem_));
       (exists ? high : low) = middle;
     }
     return high;
@@ -249,14 +251,18 @@ class EvenSeeds {
       const std::int64_t samples = largest_micro_batch(problem_, shape.micro_batches);
       if (samples >= row.too_many[at(shape.stages)]) continue;
       ++cuts;
-      EvenCut cut = row.costs->cut(shape.stages, shape.micro_batches, 1);
-      if (cut.bounds.empty()) {
-        if (shape.micro_batches >= shape.stages) row.too_many[at(shape.stages)] = samples;
-        continue;
+      bool any = false;
+      for (const bool offload : {false, true}) {
+        if (offload && !may_offload(problem_)) break;
+        EvenCut cut = row.costs->cut(shape.stages, shape.micro_batches, 1, offload);
+        if (cut.bounds.empty()) continue;
+        any = true;
+        const double seconds = seconds_of(cut, shape.micro_batches);
+        best = std::min(best, seconds);
+        found_.push_back({seconds, shape, std::move(cut.bounds), offload});
       }
-      const double seconds = seconds_of(cut, shape.micro_batches);
-      best = std::min(best, seconds);
-      found_.push_back({seconds, shape, std::move(cut.bounds)});
+      const bool fills = shape.micro_batches >= shape.stages;
+      if (!any && fills) row.too_many[at(shape.stages)] = samples;
     }
   }
 
@@ -313,8 +319,9 @@ class EvenSeeds {
     for (const double part : kEvenPartsOfMemory) {
       if (part > 1 && found.shape.stages > kMostLooseStages) continue;
       const std::vector<int> bounds =
-          part == 1 ? found.bounds
-                    : row.cut(found.shape.stages, found.shape.micro_batches, part).bounds;
+          part == 1
+              ? found.bounds
+              : row.cut(found.shape.stages, found.shape.micro_batches, part, found.offload).bounds;
       if (bounds.size() < 3) return false;
       if (bounds == last) continue;
       last = bounds;
@@ -404,7 +411,7 @@ class EvenSeeder : public Seeder {
 
  private:
   static bool fits_a_device(const Problem& problem, const PieceSums& whole) {
-    const double bytes = whole.memory(0, 1, 1, 1, false, true);
+    const double bytes = whole.memory(0, 1, 1, 1, false, {true, false});
     return std::any_of(problem.cluster.devices.begin(), problem.cluster.devices.end(),
                        [&](const Device& device) {
                          const DeviceKind& kind = problem.cluster.kinds[at(device.kind)];

@@ -102,14 +102,15 @@ EvenRow::EvenRow(const Problem& problem, const PieceSums& sums, EvenLines& lines
   for (std::vector<DeviceId>& group : groups_) std::sort(group.begin(), group.end());
 }
 
-void EvenRow::set(int stages, std::int64_t micro_batches, double part_of_memory) {
+void EvenRow::set(int stages, std::int64_t micro_batches, double part_of_memory, bool offload) {
   stages_ = stages;
   micro_batches_ = static_cast<double>(micro_batches);
   samples_ = static_cast<double>(largest_micro_batch(batch_, micro_batches));
   part_of_memory_ = part_of_memory;
+  offload_ = offload;
 }
 
-bool EvenRow::fits(int i, int j, int stage, double rate, bool recompute) const {
+bool EvenRow::fits(int i, int j, int stage, double rate, StageHelp help) const {
   const Group& group = costs_[at(stage)];
   const bool several = group.members.size() > 1 || group.members.front().devices > 1;
   const double in_flight = std::min(micro_batches_, static_cast<double>(stages_ - stage));
@@ -119,7 +120,7 @@ bool EvenRow::fits(int i, int j, int stage, double rate, bool recompute) const {
       const double slope = std::max(1e-15, sums_.seconds(member.kind, i, j).per_sample);
       share = std::max(1.0, samples_ / (slope * rate));
     }
-    const double bytes = sums_.memory(i, j, share, in_flight, several, recompute);
+    const double bytes = sums_.memory(i, j, share, in_flight, several, help);
     if (bytes > part_of_memory_ * member.memory) return false;
   }
   return true;
@@ -138,10 +139,12 @@ double EvenRow::stage_seconds(int i, int j, int stage) const {
   const double slowest =
       alike ? std::ceil(samples_ / group.members.front().devices) * slope : samples_ / rate;
   double seconds = fixed + slowest;
-  if (!fits(i, j, stage, rate, false)) {
-    if (!fits(i, j, stage, rate, true)) return kFitsNowhere;
-    seconds *= 4.0 / 3;  // backward takes about twice as long as forward
+  double copies = offload_ ? 0 : kFitsNowhere;
+  for (const Member& member : group.members) {
+    copies = std::max(copies, sums_.copy_seconds(member.kind, i, j) / micro_batches_);
   }
+  seconds = seconds_with_help(seconds, copies,
+                              [&](StageHelp help) { return fits(i, j, stage, rate, help); });
   const double bytes = sums_.gradient_bytes(i, j);
   return seconds + (bytes > 0 ? group.reduce.at(bytes) / micro_batches_ : 0);
 }
@@ -173,8 +176,8 @@ std::vector<int> EvenRow::cut_within(double seconds) const {
   return bounds;
 }
 
-EvenCut EvenRow::cut(int stages, std::int64_t micro_batches, double part_of_memory) {
-  set(stages, micro_batches, part_of_memory);
+EvenCut EvenRow::cut(int stages, std::int64_t micro_batches, double part_of_memory, bool offload) {
+  set(stages, micro_batches, part_of_memory, offload);
   EvenCut best = {kFitsNowhere, cut_within(std::numeric_limits<double>::max())};
   if (best.bounds.empty()) return best;
   const auto slowest = [&](const std::vector<int>& bounds) {
@@ -202,8 +205,8 @@ EvenCut EvenRow::cut(int stages, std::int64_t micro_batches, double part_of_memo
   return best;
 }
 
-bool EvenRow::has_cut(int stages, std::int64_t micro_batches, double part_of_memory) {
-  set(stages, micro_batches, part_of_memory);
+bool EvenRow::has_cut(int stages, std::int64_t micro_batches, double part_of_memory, bool offload) {
+  set(stages, micro_batches, part_of_memory, offload);
   return !cut_within(std::numeric_limits<double>::max()).empty();
 }
 

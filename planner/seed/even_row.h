@@ -47,8 +47,9 @@ struct EvenCut {
   std::vector<int> bounds;  ///< first piece of each stage, then the number of pieces; empty: none
 };
 
-/// Stage i has devices [i * replicas, (i + 1) * replicas) of a row. A stage recomputes if it would
-/// not fit otherwise. Its all-reduce is spread over the micro-batches. Refers to `sums`.
+/// Stage i has devices [i * replicas, (i + 1) * replicas) of a row. A stage that would not fit
+/// otherwise recomputes or, if it may, has its state in the memory of hosts. Its all-reduce is
+/// spread over the micro-batches. Refers to `sums`.
 class EvenRow {
  public:
   /// Looks at the first `stages` groups of `devices`. Cost: O(devices of those).
@@ -58,9 +59,9 @@ class EvenRow {
   /// Returns the cut into at most `stages` stages whose slowest stage or cut is fastest, within
   /// 0.1%. Stages may fill `part_of_memory` of each device, which may be above 1.
   /// Cost: O(stages x log pieces x iterations).
-  EvenCut cut(int stages, std::int64_t micro_batches, double part_of_memory);
+  EvenCut cut(int stages, std::int64_t micro_batches, double part_of_memory, bool offload);
   /// Returns whether `cut` finds one. Cost: O(stages x log pieces).
-  bool has_cut(int stages, std::int64_t micro_batches, double part_of_memory);
+  bool has_cut(int stages, std::int64_t micro_batches, double part_of_memory, bool offload);
 
   const DeviceGroups& groups() const { return groups_; }
 
@@ -73,9 +74,9 @@ class EvenRow {
     std::vector<Member> members;
     EvenLines::Line reduce, to_next;
   };
-  void set(int stages, std::int64_t micro_batches, double part_of_memory);
+  void set(int stages, std::int64_t micro_batches, double part_of_memory, bool offload);
   double stage_seconds(int i, int j, int stage) const;
-  bool fits(int i, int j, int stage, double rate, bool recompute) const;
+  bool fits(int i, int j, int stage, double rate, StageHelp help) const;
   std::vector<int> cut_within(double seconds) const;
   int end_within(int begin, int stage, double seconds) const;
 
@@ -84,6 +85,7 @@ class EvenRow {
   std::vector<Group> costs_;  // by group
   int stages_ = 1;
   double micro_batches_ = 1, samples_ = 1, part_of_memory_ = 1;
+  bool offload_ = false;
   std::int64_t batch_ = 1;
 };
 

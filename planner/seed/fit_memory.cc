@@ -139,12 +139,12 @@ class StageFitter {
     return best;
   }
 
-  /// Has the state in the memory of hosts only where the stage recomputes otherwise, divides
-  /// gradients, or does not fit, if it `may`: all of it comes and goes in each step.
+  /// Has the state in the memory of hosts, if it `may`, where that is faster than other help, or
+  /// there is none.
   std::optional<StageSpec> run(bool may_offload) {
     const std::optional<Fitted> best = run_levels();
-    const bool good = best && !best->spec.recompute && best->spec.state < StateLevel::kGradients;
-    if (may_offload && !good && why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) {
+    if (may_offload && !spec().state_in_host &&
+        why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) {
       spec().state_in_host = true;
       std::optional<Fitted> in_host = run_levels();
       if (in_host && (!best || in_host->seconds < best->seconds)) return std::move(in_host->spec);
@@ -361,11 +361,12 @@ Strategy with_whole_passes(Strategy strategy) {
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-                StateLevel most_divided, SampleMoves move) {
+                StateLevel most_divided, SampleMoves move, Offloads offloads) {
   if (has_unlike_teams(strategy))
     return evaluator.lacking(strategy) <= 0;  // nothing helps them yet
   const Strategy whole = with_whole_passes(strategy);
-  bool divided = false, offloaded = false, offload = may_offload(problem);
+  bool divided = false, offloaded = false;
+  bool offload = offloads == Offloads::kYes && may_offload(problem);
   const auto fits_with = [&](std::span<const StateLevel> levels) {
     std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move, offload);
     divided = fitted && divides(*fitted);

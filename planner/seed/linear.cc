@@ -4,7 +4,8 @@
 // (M + stages - 1) x the time per micro-batch of the slowest stage or cut (`LinearCosts`), with
 // memory respected, over all assignments of numbers of devices of each class to consecutive stages,
 // mixed groups included (`lattice_of_classes`). If the lattice had to make units of devices, it
-// also tries contiguous runs of several orders of the devices.
+// also tries contiguous runs of several orders of the devices. Where the cluster has memory of
+// hosts for the optimizer's state, stages may have it there in a second run.
 //
 // Pipelines of two stages and few micro-batches are also made for what a step of theirs takes if
 // nothing else waits (`two_stage_step`): by the cost above, a short stage beside a long one is far
@@ -134,27 +135,45 @@ class LinearSeeder : public Seeder {
     };
     linear.least_before = [&](int i, int state) { return costs.least_before(i, state); };
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
-      for (const double part_of_memory : kPartsOfMemory) {
-        if (unwanted()) return;
-        costs.set(count, part_of_memory);
-        linear.fill = static_cast<double>(count - 1);
-        linear.best_step = kSlack * best_step;
-        bool fits = true;
-        for (const ChainPlan& plan : best_two(partition_chain(linear), linear.fill)) {
-          const Partition partition = partition_of(plan, sums.bounds(), lattice);
-          for (Candidate& candidate : pipelines(model, partition, {count})) {
-            Strategy helped = candidate.strategy;
-            fits = fits && (evaluator.lacking(helped) <= 0 ||
-                            fit_memory(problem, evaluator, helped, StateLevel::kOptimizer));
-            candidates.push_back(std::move(candidate));
+      std::vector<std::pair<Partition, bool>> known;  // and whether their pipelines fit
+      for (int offload = 0; offload <= (may_offload(problem) ? 1 : 0); ++offload) {
+        for (const double part_of_memory : kPartsOfMemory) {
+          if (unwanted()) return;
+          costs.set(count, part_of_memory, offload == 1);
+          linear.fill = static_cast<double>(count - 1);
+          linear.best_step = kSlack * best_step;
+          bool fits = true;
+          for (const ChainPlan& plan : best_two(partition_chain(linear), linear.fill)) {
+            Partition partition = partition_of(plan, sums.bounds(), lattice);
+            const auto found = std::find_if(known.begin(), known.end(), [&](const auto& other) {
+              return other.first == partition;
+            });
+            const bool is_new = offload == 0 || found == known.end();
+            const bool own = is_new ? add_pipelines(partition, count, model, evaluator, candidates)
+                                    : found->second;
+            if (is_new) known.emplace_back(std::move(partition), own);
+            fits = fits && own;
+            if (!fits) continue;
+            const auto stages = static_cast<double>(plan.stages.size());
+            best_step = std::min(best_step, (linear.fill + stages) * plan.seconds);
           }
-          if (!fits) continue;
-          const auto stages = static_cast<double>(plan.stages.size());
-          best_step = std::min(best_step, (linear.fill + stages) * plan.seconds);
+          if (fits) break;
         }
-        if (fits) break;
       }
     }
+  }
+
+  /// Adds the pipelines of a partition. Returns whether all fit, with help where they need it.
+  static bool add_pipelines(const Partition& partition, std::int64_t count, RoughModel& model,
+                            Evaluator& evaluator, std::vector<Candidate>& candidates) {
+    bool fits = true;
+    for (Candidate& candidate : pipelines(model, partition, {count})) {
+      Strategy helped = candidate.strategy;
+      fits = fits && (evaluator.lacking(helped) <= 0 ||
+                      fit_memory(model.problem(), evaluator, helped, StateLevel::kOptimizer));
+      candidates.push_back(std::move(candidate));
+    }
+    return fits;
   }
 
   /// Returns the plans with the two best numbers of stages.

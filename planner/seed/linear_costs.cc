@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/stage_memory.h"
 #include "planner/seed/candidates.h"
@@ -46,6 +47,7 @@ PieceSums::PieceSums(const Problem& problem, std::vector<int> bounds)
   sum_seconds();
   sum_gradients();
   sum_memory();
+  find_copies();
 }
 
 double PieceSums::cut_bytes(int piece) const {
@@ -62,14 +64,27 @@ double PieceSums::gradient_bytes(int i, int j) const {
   return gradients_[at(j)] - gradients_[at(i)];
 }
 
+double PieceSums::copy_seconds(int kind, int i, int j) const {
+  const double bytes = state_[at(j)] - state_[at(i)];
+  return bytes > 0 ? bytes * copies_[at(kind)] : kNever;
+}
+
+/// Returns what devices have of the state of pieces [i, j) that is in the memory of hosts.
+double PieceSums::window(int i, int j) const {
+  const auto most =
+      static_cast<double>(kOffloadWindow * kOffloadPiece * state_bytes(problem_.training));
+  return std::min(most, state_[at(j)] - state_[at(i)]);
+}
+
 double PieceSums::memory(int i, int j, double share, double in_flight, bool several,
-                         bool recompute) const {
+                         StageHelp help) const {
   double resident = resident_[at(j)] - resident_[at(i)];
+  if (help.in_host) resident += window(i, j) - (state_[at(j)] - state_[at(i)]);
   if (several) resident += rounded_[at(j)] - rounded_[at(i)];
   const double received = cut_bytes(i);
   const double kept = kept_[at(j)] - kept_[at(i)] + received;
-  const double of_sample =
-      (recompute ? kept + (in_flight - 1) * received : kept * in_flight) + extra_[at(i)][at(j) - 1];
+  const double of_sample = (help.recompute ? kept + (in_flight - 1) * received : kept * in_flight) +
+                           extra_[at(i)][at(j) - 1];
   return resident + of_sample * share;
 }
 
@@ -129,7 +144,7 @@ void PieceSums::sum_memory() {
   });
   StageMemoryModel model(problem_.graph, problem_.training);
   const double samples = static_cast<double>(samples_);
-  resident_ = kept_ = {0};
+  resident_ = state_ = kept_ = {0};
   extra_.assign(at(pieces()), std::vector<double>(at(pieces())));
   for (int p = 0; p < pieces(); ++p) {
     parts[at(p)].gradients = static_cast<std::int64_t>(held_[at(p) + 1] - held_[at(p)]);
@@ -137,6 +152,7 @@ void PieceSums::sum_memory() {
     const double received = static_cast<double>(m.received - m.received_and_free) / samples;
     resident_.push_back(resident_.back() +
                         static_cast<double>(m.parameters + m.gradients + m.optimizer));
+    state_.push_back(state_.back() + static_cast<double>(m.optimizer));
     kept_.push_back(kept_.back() + static_cast<double>(m.in_flight) / samples - received);
     received_.push_back(received);
     extra_[at(p)][at(p)] =
@@ -146,6 +162,16 @@ void PieceSums::sum_memory() {
     for (int j = i + 1; j < pieces(); ++j) {
       extra_[at(i)][at(j)] = std::max(extra_[at(i)][at(j) - 1], extra_[at(j)][at(j)]);
     }
+  }
+}
+
+void PieceSums::find_copies() {
+  copies_.assign(problem_.cluster.kinds.size(), kNever);
+  if (!may_offload(problem_)) return;
+  for (const Device& device : problem_.cluster.devices) {
+    const HostLink& link = problem_.cluster.kinds[at(device.kind)].host_link;
+    if (!link.given() || problem_.cluster.hosts[at(device.host)].memory_bytes == 0) continue;
+    copies_[at(device.kind)] = 1 / link.bandwidth;
   }
 }
 
@@ -199,7 +225,8 @@ LinearCosts::Line LinearCosts::link_between(const LinearPlace& exit,
   return line;
 }
 
-void LinearCosts::set(std::int64_t micro_batches, double part_of_memory) {
+void LinearCosts::set(std::int64_t micro_batches, double part_of_memory, bool offload) {
+  offload_ = offload;
   micro_batches_ = static_cast<double>(micro_batches);
   part_of_memory_ = part_of_memory;
   samples_ = static_cast<double>(problem_.training.batch) / micro_batches_;
@@ -234,23 +261,26 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
     seconds = sums[at(j)].fixed - sums[at(i)].fixed +
               most * (sums[at(j)].per_sample - sums[at(i)].per_sample);
   }
-  if (!fits(i, j, members, rate, later, false)) {
-    if (!fits(i, j, members, rate, later, true)) return kNever;
-    seconds *= 4.0 / 3;  // backward takes about twice as long as forward
+  double copies = offload_ ? 0 : kNever;
+  for (const Member& member : members) {
+    copies = std::max(copies, sums_.copy_seconds(member.kind, i, j) / micro_batches_);
   }
+  seconds = seconds_with_help(
+      seconds, copies, [&](StageHelp help) { return fits(i, j, members, rate, later, help); });
   const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
   return seconds + (bytes > 0 ? all_reduce_[at(group)].at(bytes) / micro_batches_ : 0);
 }
 
 bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,
-                       bool recompute) const {
+                       StageHelp help) const {
   double resident = sums_.resident_[at(j)] - sums_.resident_[at(i)];
+  if (help.in_host) resident += sums_.window(i, j) - (sums_.state_[at(j)] - sums_.state_[at(i)]);
   const bool several = group.size() > 1 || group.front().devices > 1;
   if (several) resident += sums_.rounded_[at(j)] - sums_.rounded_[at(i)];
   const double kept = sums_.kept_[at(j)] - sums_.kept_[at(i)] + sums_.received_[at(i)];
   const double in_flight = std::min(micro_batches_, later + 1.0);
   const double of_sample =
-      (recompute ? kept + (in_flight - 1) * sums_.received_[at(i)] : kept * in_flight) +
+      (help.recompute ? kept + (in_flight - 1) * sums_.received_[at(i)] : kept * in_flight) +
       sums_.extra_[at(i)][at(j) - 1];
   for (const Member& member : group) {
     const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];

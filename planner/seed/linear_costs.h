@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,27 @@ namespace agpcs {
 /// pieces: long graphs are cut only at the cheapest place of each of so many equal parts of the
 /// FLOPs.
 std::vector<int> piece_bounds(const BlockGraph& blocks, int most);
+
+/// What a stage does where its devices lack memory.
+struct StageHelp {
+  bool recompute = false;
+  bool in_host = false;  ///< the optimizer's state is in the memory of hosts
+};
+
+/// Returns the seconds of a micro-batch in a stage that would take `seconds` if it kept all, with
+/// the help that takes least of those for which `fits(help)` holds; infinite if none does.
+/// `copies`: what the state in hosts adds, infinite if it cannot be there. A stage that fits has no
+/// help.
+template <typename Fits>
+double seconds_with_help(double seconds, double copies, Fits fits) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const double repeated = seconds * 4 / 3;  // backward takes about twice as long as forward
+  if (fits(StageHelp{})) return seconds;
+  double least = fits(StageHelp{true, false}) ? repeated : kNever;
+  if (seconds + copies < least && fits(StageHelp{false, true})) least = seconds + copies;
+  if (repeated + copies < least && fits(StageHelp{true, true})) least = repeated + copies;
+  return least;
+}
 
 /// The figures of consecutive runs of blocks, as prefix sums.
 class PieceSums {
@@ -33,8 +55,11 @@ class PieceSums {
   const std::vector<int>& bounds() const { return bounds_; }
   /// Returns the bytes of a sample's tensors that are alive before a piece.
   double cut_bytes(int piece) const;
-  /// Returns the bytes of parameters, gradients and optimizer state of all pieces.
-  double resident_bytes() const { return resident_.back(); }
+  /// Returns the bytes of parameters, gradients and optimizer state of all pieces; without that
+  /// state if it may be in the memory of hosts.
+  double resident_bytes(bool in_host = false) const {
+    return resident_.back() - (in_host ? state_.back() : 0);
+  }
   /// Returns the seconds of both passes of pieces [i, j) on a device of `kind`.
   Line seconds(int kind, int i, int j) const;
   /// Returns the bytes of the gradients of pieces [i, j) as they travel.
@@ -42,13 +67,19 @@ class PieceSums {
   /// Returns the bytes that a device with `share` samples of each micro-batch needs for pieces
   /// [i, j), with `in_flight` micro-batches between their passes. `several`: gradients are summed.
   /// All that is alive before piece i counts as received.
-  double memory(int i, int j, double share, double in_flight, bool several, bool recompute) const;
+  double memory(int i, int j, double share, double in_flight, bool several,
+                StageHelp help = {}) const;
+  /// Returns how many seconds longer the update of pieces [i, j) takes on a device of `kind` if the
+  /// optimizer's state is in the memory of its host; infinite if it cannot be there.
+  double copy_seconds(int kind, int i, int j) const;
 
  private:
   friend class LinearCosts;
   void sum_seconds();
   void sum_gradients();
   void sum_memory();
+  void find_copies();
+  double window(int i, int j) const;
 
   const Problem& problem_;
   std::vector<int> bounds_;
@@ -57,6 +88,8 @@ class PieceSums {
   std::vector<double> gradients_;           // bytes that travel, prefix sums
   std::vector<double> held_, rounded_;      // bytes of gradients in memory, prefix sums
   std::vector<double> resident_;            // bytes, prefix sums
+  std::vector<double> state_;               // the optimizer's part of them
+  std::vector<double> copies_;              // by kind: seconds per byte of state in hosts
   std::vector<double> kept_;      // bytes of a sample, without what is received, prefix sums
   std::vector<double> received_;  // bytes of a sample that a piece keeps of what it receives
   std::vector<std::vector<double>> extra_;  // bytes of a sample beyond what is kept: [first, last]
@@ -64,15 +97,17 @@ class PieceSums {
 
 /// The costs of stages of PieceSums on the groups of a lattice for M micro-batches. A stage takes
 /// what its fastest split of samples takes, where mixed groups may split a sample, plus its
-/// all-reduce spread over the micro-batches. It recomputes if it would not fit otherwise. It takes
-/// forever if it does not fit at all: parameters, gradients, optimizer state, what min(M, later +
-/// 1) micro-batches keep, and the most that a piece needs besides.
+/// all-reduce spread over the micro-batches. If it would not fit otherwise, it recomputes, or has
+/// its state in the memory of hosts if it may. It takes forever if it does not fit at all:
+/// parameters, gradients, optimizer state, what min(M, later + 1) micro-batches keep, and the most
+/// that a piece needs besides.
 class LinearCosts {
  public:
   /// `model` looks up the all-reduces of groups that look alike, also those of other lattices.
   LinearCosts(const PieceSums& sums, const DeviceLattice& lattice, RoughModel& model);
-  /// Sets the number of micro-batches, and the part of their devices that stages may fill.
-  void set(std::int64_t micro_batches, double part_of_memory);
+  /// Sets the number of micro-batches, the part of their devices that stages may fill, and whether
+  /// they may have their state in the memory of hosts.
+  void set(std::int64_t micro_batches, double part_of_memory, bool offload = false);
 
   double stage_seconds(int i, int j, int group, int later) const;
   /// Returns the seconds of a cut: its bytes over the link between the two places at the boundary.
@@ -91,7 +126,7 @@ class LinearCosts {
   };
   using Members = std::vector<Member>;
   Members members_of(const std::vector<DeviceId>& devices) const;
-  bool fits(int i, int j, const Members& group, double rate, int later, bool recompute) const;
+  bool fits(int i, int j, const Members& group, double rate, int later, StageHelp help) const;
   Line link_between(const LinearPlace& exit, const LinearPlace& entry) const;
   static Line line_of(double at_1_mib, double at_32_mib);
 
@@ -102,6 +137,7 @@ class LinearCosts {
   std::size_t places_ = 0;
   std::vector<Line> links_;  // between places: from exit, then to entry
   double micro_batches_ = 1, samples_ = 1, part_of_memory_ = 1;
+  bool offload_ = false;
 };
 
 }  // namespace agpcs

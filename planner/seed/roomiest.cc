@@ -2,6 +2,7 @@
 #include "planner/seed/roomiest.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/strategy.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/seed/fit_memory.h"
@@ -40,6 +41,15 @@ class RoomyPipelines {
     std::vector<Strategy> found;
     std::optional<Strategy> nearest = with_least_memory();
     if (!nearest) return found;
+    if (evaluator_.lacking(*nearest) > 0 && may_offload(problem_)) {
+      help_.in_host = true;
+      std::optional<Strategy> offloaded = with_least_memory();
+      if (offloaded && evaluator_.lacking(*offloaded) < evaluator_.lacking(*nearest)) {
+        nearest = std::move(offloaded);
+      } else {
+        help_.in_host = false;
+      }
+    }
     if (evaluator_.lacking(*nearest) > 0 && problem_.options.choose_in_flight) {
       most_in_flight_ = 1;
       std::optional<Strategy> fewer = with_least_memory();
@@ -76,7 +86,7 @@ class RoomyPipelines {
     int low = -1, high = end;  // [high, end) fits, [low, end) does not
     while (high - low > 1) {
       const int middle = low + (high - low) / 2;
-      const bool fits = sums_.memory(middle, end, samples_, in_flight, false, true) <= bytes;
+      const bool fits = sums_.memory(middle, end, samples_, in_flight, false, help_) <= bytes;
       (fits ? high : low) = middle;
     }
     return high;
@@ -110,7 +120,7 @@ class RoomyPipelines {
   double spare(const Stages& stages, double part) const {
     double bytes = memory_;
     for (const int kind : stages.kinds) bytes -= memory_of(kind);
-    return part * bytes - sums_.memory(0, stages.first(), 0, 1, false, true);
+    return part * bytes - sums_.memory(0, stages.first(), 0, 1, false, help_);
   }
 
   /// Keeps those that have placed most, and those that leave most memory for the rest.
@@ -168,6 +178,8 @@ class RoomyPipelines {
     strategy.stage_of = stage_of_ops(problem_.blocks, stage_of);
     if (most_in_flight_ == 1) strategy.stages.front().in_flight = 1;
     fit_in_flight(strategy);
+    for (StageSpec& stage : strategy.stages) stage.state_in_host = help_.in_host;
+    fit_offload(strategy, problem_.cluster);
     return strategy;
   }
 
@@ -235,6 +247,7 @@ class RoomyPipelines {
   double memory_ = 0;                           // bytes of all devices
   std::int64_t number_ = 1;                     // of micro-batches
   double micro_batches_ = 1, samples_ = 1;
+  StageHelp help_ = {true, false};  // of all stages
   double most_in_flight_ = std::numeric_limits<double>::infinity();
 };
 

@@ -2,7 +2,7 @@
 #include "tools/compile/plan_progress.h"
 
 #include "ir/base/units.h"
-#include "tools/compile/report.h"
+#include "tools/compile/bound_report.h"
 
 #include <fmt/format.h>
 

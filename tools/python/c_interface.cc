@@ -6,6 +6,7 @@
 #include "runtime/job/drift_expectation.h"
 #include "runtime/support/processor_time.h"
 #include "tools/common/json.h"
+#include "tools/compile/bound_report.h"
 #include "tools/compile/console_stages.h"
 #include "tools/compile/options.h"
 #include "tools/compile/pipeline.h"

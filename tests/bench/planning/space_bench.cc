@@ -6,14 +6,18 @@
 //                                            schedules, zero-bubble, interleaved, segments or
 //                                            offload
 //     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
+//     space_bench all MODEL CLUSTER          one row: with all dimensions, without each of them in
+//                                            turn, and without all
 //
 // * state: GPTs that hardly fit, in fp16 with Adam.
 // * gradients: most of these, and others with fewer devices or longer sequences; without it, state
 //   is still divided.
 // * schedules: slow links between stages and unequal stages.
-// * offload: GPTs for which there are few devices; each has a PCIe 3.0 x16 link to its host, which
-//   has 512 GB.
+// * offload: GPTs for which there are few devices. There and with all dimensions, each device has a
+//   PCIe x16 link to its host, which has 256 GB: of the generation and with the part of its
+//   bandwidth that the catalog has (3.0 of P100 and V100, 4.0 of the others).
 // * interleaved: few micro-batches, over fast and over slow links.
+#include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
 #include "planner/plan_problem.h"
@@ -32,6 +36,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -123,26 +128,37 @@ struct Row {
 };
 
 void give_links_to_hosts(Cluster& cluster) {
-  for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
-  for (Host& host : cluster.hosts) host.memory_bytes = 512'000'000'000;
+  for (DeviceKind& kind : cluster.kinds) {
+    const bool old = kind.name.starts_with("p100") || kind.name.starts_with("v100");
+    const std::string_view pcie = old ? "pcie3x16" : "pcie4x16";
+    const NetworkKind* const link = catalog().find_network(pcie);
+    kind.host_link = {std::string(pcie), link->bandwidth * link->efficiency, link->latency};
+  }
+  for (Host& host : cluster.hosts) host.memory_bytes = 256'000'000'000;
 }
 
-Row plan(std::string_view model, std::string_view cluster, const ProblemOptions& options,
-         bool interleave, bool has_links) {
+/// The space of plans.
+struct Space {
+  ProblemOptions options;
+  bool interleave = false;
+  bool has_links = false;  ///< between devices and the memory of hosts
+};
+
+Row plan(std::string_view model, std::string_view cluster, const Space& space) {
   Graph graph = model == kChain ? bench::chain_of_layers() : bench::gpt(models().at(model).size);
   Cluster devices = cluster_named(cluster, graph);
-  if (has_links) give_links_to_hosts(devices);
+  if (space.has_links) give_links_to_hosts(devices);
   Training training;
   training.batch = model == kChain ? kChainBatch : models().at(model).batch;
   training.precision = Precision::kFp16;
   training.optimizer.kind = OptimizerKind::kAdam;
-  auto problem = Problem::make(std::move(graph), std::move(devices), training, options);
+  auto problem = Problem::make(std::move(graph), std::move(devices), training, space.options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   const auto refiner = make_dqn_refiner(shipped_policy());
   PlanOptions plan_options;
   plan_options.refiner = refiner.get();
   plan_options.threads = 1;
-  plan_options.interleave = interleave;
+  plan_options.interleave = space.interleave;
   const std::clock_t begin = std::clock();
   const Result<Planned> planned = plan_problem(**problem, plan_options);
   Row row;
@@ -258,29 +274,75 @@ constexpr Case kCases[] = {
     {"offload", "gpt-6.7b", "v100x4-rtx3090x4"},
 };
 
+constexpr std::string_view kDimensions[] = {"state",     "gradients",   "parameters",
+                                            "schedules", "zero-bubble", "interleaved",
+                                            "segments",  "offload",     "teams"};
+
+/// Leaves a dimension out.
+void leave_out(std::string_view dimension, Space& space) {
+  ProblemOptions& options = space.options;
+  if (dimension == "state") options.most_divided = StateLevel::kWhole;
+  if (dimension == "gradients") options.most_divided = StateLevel::kOptimizer;
+  if (dimension == "parameters") options.most_divided = StateLevel::kGradients;
+  if (dimension == "schedules") options.choose_in_flight = options.part_backward = false;
+  if (dimension == "zero-bubble") options.part_backward = false;
+  if (dimension == "interleaved") space.interleave = false;
+  if (dimension == "segments") options.choose_segments = false;
+  if (dimension == "offload") options.offload = false;
+  if (dimension == "teams") options.choose_teams = false;
+}
+
+std::string seconds_of(const Row& row) {
+  return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
+}
+
 void print_row(const Case& of) {
-  const bool interleave = of.dimension == "interleaved";
-  const bool has_links = of.dimension == "offload";
-  const Row whole = plan(of.model, of.cluster, {}, interleave, has_links);
-  ProblemOptions less;
-  if (of.dimension == "state") less.most_divided = StateLevel::kWhole;
-  if (of.dimension == "gradients") less.most_divided = StateLevel::kOptimizer;
-  if (of.dimension == "schedules") less.choose_in_flight = less.part_backward = false;
-  if (of.dimension == "zero-bubble") less.part_backward = false;
-  if (of.dimension == "parameters") less.most_divided = StateLevel::kGradients;
-  if (of.dimension == "segments") less.choose_segments = false;
-  if (of.dimension == "offload") less.offload = false;
-  const Row without = plan(of.model, of.cluster, less, false, has_links);
-  const auto seconds = [](const Row& row) {
-    return row.seconds ? fmt::format("{:.4f}", *row.seconds) : std::string("does not fit");
-  };
+  Space space;
+  space.interleave = of.dimension == "interleaved";
+  space.has_links = of.dimension == "offload";
+  const Row whole = plan(of.model, of.cluster, space);
+  leave_out(of.dimension, space);
+  const Row without = plan(of.model, of.cluster, space);
   const std::string worth = whole.seconds && without.seconds
                                 ? fmt::format("{:.3f}", *without.seconds / *whole.seconds)
                                 : "";
   fmt::print("| {} | {} | {} | {:.3f} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", of.model,
-             of.cluster, seconds(whole), whole.bound, seconds(without), worth, whole.uses,
+             of.cluster, seconds_of(whole), whole.bound, seconds_of(without), worth, whole.uses,
              without.uses, whole.processor, without.processor);
   std::fflush(stdout);
+}
+
+/// Prints a row of a model and a cluster: the step with the whole space, and for each dimension the
+/// step without it by that with it; last without all.
+void print_all(std::string_view model, std::string_view cluster) {
+  fmt::print("| model | cluster | step s | bound s | plan | processor s |");
+  for (const std::string_view dimension : kDimensions) fmt::print(" without {} |", dimension);
+  fmt::print(" without all |\n|");
+  for (std::size_t i = 0; i < std::size(kDimensions) + 7; ++i) fmt::print(" --- |");
+  fmt::print("\n");
+  Space all;
+  all.interleave = all.has_links = all.options.choose_teams = true;
+  const Row whole = plan(model, cluster, all);
+  fmt::print("| {} | {} | {} | {:.3f} | {} | {:.1f} |", model, cluster, seconds_of(whole),
+             whole.bound, whole.uses, whole.processor);
+  const auto print_without = [&](const Space& space) {
+    const Row row = plan(model, cluster, space);
+    const bool both = whole.seconds && row.seconds;
+    fmt::print(" {} ({:.1f} s) |",
+               both ? fmt::format("{:.3f}", *row.seconds / *whole.seconds) : seconds_of(row),
+               row.processor);
+    std::fflush(stdout);
+  };
+  std::fflush(stdout);
+  Space none = all;
+  for (const std::string_view dimension : kDimensions) {
+    Space less = all;
+    leave_out(dimension, less);
+    leave_out(dimension, none);
+    print_without(less);
+  }
+  print_without(none);
+  fmt::print("\n");
 }
 
 }  // namespace
@@ -288,14 +350,18 @@ void print_row(const Case& of) {
 
 int main(int argc, char** argv) {
   const std::string_view dimension = argc > 1 ? argv[1] : "";
-  const bool known = dimension == "state" || dimension == "gradients" ||
-                     dimension == "parameters" || dimension == "schedules" ||
-                     dimension == "zero-bubble" || dimension == "interleaved" ||
-                     dimension == "segments" || dimension == "offload";
+  if (dimension == "all" && argc == 4) {
+    agpcs::print_all(argv[2], argv[3]);
+    return 0;
+  }
+  const bool known =
+      std::ranges::find(agpcs::kDimensions, dimension) != std::end(agpcs::kDimensions) &&
+      dimension != "teams";
   if ((argc != 2 && argc != 4) || !known) {
     std::fputs(
         "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments|offload "
-        "[MODEL CLUSTER]\n",
+        "[MODEL CLUSTER]\n"
+        "space_bench all MODEL CLUSTER\n",
         stderr);
     return 2;
   }

@@ -3,11 +3,12 @@
 """Llama-3 8B as a user plans it: exported from transformers without values, and planned by agpcs-compile.
 
     PYTHONPATH=build/release/python llama_space.py [--tokens 2048]... [--cluster NAME]... [--batch-tokens N]... \\
-        [--dimension NAME]... [--bin build/release/bin]
+        [--dimension NAME]... [--attention steps|fused] [--host-memory 256GB] [--bin build/release/bin]
 
 Prints a row for each length of sequences, batch and cluster: the step with the whole space of plans, how far it is from the
 bound, the processor time of the command, and for each dimension of the space (`--without`) the step without it, divided by
-that with it, and the processor time then; last without all of them. Training is in fp16 with AdamW.
+that with it, and the processor time then; last without all of them. Training is in fp16 with AdamW. Hosts have memory for the
+optimizer's state (0B: none), to which the catalog's PCIe link of each kind leads.
 """
 
 import argparse
@@ -21,11 +22,12 @@ import tempfile
 
 import torch
 import transformers
+import yaml
 
 import agpcs.torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-DIMENSIONS = ("state", "gradients", "parameters", "schedules", "interleaved", "segments", "teams")
+DIMENSIONS = ("state", "gradients", "parameters", "schedules", "interleaved", "segments", "offload", "teams")
 BATCH_TOKENS = 1 << 19
 CLUSTERS = {
     "v100x4-rtx3090x4": None,  # of the samples
@@ -70,21 +72,33 @@ def compile_plan(command, model, cluster, batch, without):
     return (json.loads(done.stdout) if done.returncode == 0 else None), seconds
 
 
-def write_cluster(name, path):
-    text = CLUSTERS[name]
-    if text is None:
-        lines = (ROOT / "samples/clusters" / f"{name}.yaml").read_text().splitlines()
-        text = "\n".join(lines[:next(i for i, line in enumerate(lines) if line.startswith("training:"))])
-    path.write_text(f"{text}\ntraining: {{loss: {{next_token: auto}}, optimizer: adamw}}\n")
+def write_cluster(name, host_memory, attention, path):
+    """Writes the cluster with memory of hosts. Kinds of mixed-32 that have figures of their own get the link that the catalog
+    has of such devices."""
+    text = CLUSTERS[name] or (ROOT / "samples/clusters" / f"{name}.yaml").read_text()
+    cluster = yaml.safe_load(text)
+    for host in cluster["hosts"]:
+        host["memory"] = host_memory
+    links = {"p100": "pcie3x16", "a100": "pcie4x16"}
+    for kind, figures in cluster.get("device_kinds", {}).items():
+        if "hardware" not in figures:
+            figures["host_link"] = links[kind]
+    if host_memory == "0B":
+        for host in cluster["hosts"]:
+            del host["memory"]
+    cluster["training"] = {"loss": {"next_token": "auto"}, "optimizer": "adamw", "attention": attention}
+    path.write_text(yaml.safe_dump(cluster))
 
 
 def describe(plan):
     stages = plan["stages"]
     divided = sorted({stage["state"] for stage in stages} - {"whole"})
     recompute = sum(stage["recomputed_operators"] > 0 for stage in stages)
+    in_host = sum(stage.get("state_in") == "host" for stage in stages)
     words = [f"{len(stages)} stages" if len(stages) > 1 else "1 stage", f"{len(plan['devices'])} devices",
              f"{plan['micro_batches']} micro-batches"]
     words += [f"{recompute} recompute"] * (recompute > 0) + [f"divides {', '.join(divided)}"] * bool(divided)
+    words += [f"{in_host} with state in hosts"] * (in_host > 0)
     words += [word for word in ("teams", "interleaved") if plan["seeder"] == word]
     return ", ".join(words)
 
@@ -108,6 +122,8 @@ def main():
     parser.add_argument("--cluster", choices=CLUSTERS, action="append")
     parser.add_argument("--batch-tokens", type=int, action="append")
     parser.add_argument("--dimension", choices=DIMENSIONS, action="append")
+    parser.add_argument("--attention", choices=("steps", "fused"), default="steps")
+    parser.add_argument("--host-memory", default="256GB")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     options = parser.parse_args()
     dimensions = tuple(options.dimension or DIMENSIONS)
@@ -120,7 +136,7 @@ def main():
             export(tokens, model)
             for batch_tokens in options.batch_tokens or (BATCH_TOKENS,):
                 for name in options.cluster or CLUSTERS:
-                    write_cluster(name, cluster)
+                    write_cluster(name, options.host_memory, options.attention, cluster)
                     row(options.bin / "agpcs-compile", model, tokens, batch_tokens // tokens, name, cluster, dimensions)
 
 

@@ -11,6 +11,7 @@
 namespace agpcs {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -232,6 +233,25 @@ TEST(HostLinks, AreNetworksOrFiguresAndMayBeShared) {
   EXPECT_THAT(lines_of(with_host_link("{bandwidth: 12GB/s, latency: 8us, shared_by: 4}"), "kind"),
               HasSubstr(" host-link=pcie,3000000000,8e-06\n"));
   EXPECT_EQ(lines_of(with_host_link("pcie3x16"), "host "), "host a memory=68719476736\n");
+}
+
+TEST(HostLinks, OfAKindOfTheCatalogAreItsPcieWhereAHostHasMemory) {
+  const auto kinds = [](const std::string& memory) {
+    return lines_of(
+        "device_kinds: {v: {hardware: V100-SXM2-16GB}, own: {memory: 16GiB, memory_bandwidth: "
+        "900GB/s, peak: {fp32: 15.7TFLOPS}}}\n"
+        "hosts: [{name: a, " +
+            memory +
+            "devices: [{kind: v}, {kind: own}, {kind: RTX-3090}], nic: ib-edr}, {name: b, devices: "
+            "{kind: T4}, nic: ib-edr}]\n",
+        "kind");
+  };
+  const std::string with = kinds("memory: 64GiB, ");
+  EXPECT_THAT(with, ContainsRegex("kind v [^\n]* host-link=pcie3x16,12004548000,5.7e-06\n"));
+  EXPECT_THAT(with, ContainsRegex("kind RTX-3090 [^\n]* host-link=pcie4x16,24009096000,5.7e-06\n"));
+  EXPECT_THAT(with, Not(ContainsRegex("kind own [^\n]*host-link")));
+  EXPECT_THAT(with, Not(ContainsRegex("kind T4 [^\n]*host-link")));
+  EXPECT_THAT(kinds(""), Not(HasSubstr("host-link")));
 }
 
 TEST(HostLinks, LeaveTheTextOfOtherClustersAsItWas) {

@@ -242,7 +242,9 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfStateInTheMemoryOfHosts) {
       expect_equal(score, by_simulation(problem, strategy),
                    print_strategy(strategy, problem.graph, problem.cluster));
       EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
-      EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
+      const std::int64_t most = MemoryBound(problem).most_lacking(strategy);
+      EXPECT_LE(score.lacking, most);
+      EXPECT_LT(most, std::numeric_limits<std::int64_t>::max());
       longer += score.step_seconds > before ? 1 : 0;
     }
     EXPECT_GT(offloaded, 10);

@@ -146,6 +146,30 @@ TEST(LinearCosts, AStageFillsNoMoreThanThePartOfItsDevicesThatItMay) {
   EXPECT_TRUE(std::isfinite(costs.stage_seconds(0, 1, all, 0))) << "a stage of one piece";
 }
 
+TEST(LinearCosts, AStageThatLacksMemoryHasTheHelpThatTakesLeast) {
+  for (const double bandwidth : {1e9, 1e12}) {
+    Graph graph = chain(8, 1024);
+    Training training = training_of(graph, 64);
+    training.optimizer.kind = OptimizerKind::kAdam;
+    Cluster cluster = fast_and_slow("110e6");  // 34 MB of weights, and of gradients, 67 of state
+    for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", bandwidth, 0};
+    for (Host& host : cluster.hosts) host.memory_bytes = 1'000'000'000;
+    const auto problem = *Problem::make(std::move(graph), std::move(cluster), training);
+    const DeviceLattice lattice = lattice_of_runs(problem->cluster, {0, 1, 2, 3}, 4);
+    const PieceSums sums(*problem, all_bounds(*problem));
+    RoughModel model(*problem);
+    LinearCosts costs(sums, lattice, model);
+    const int all = group_between(lattice, 0, 4), end = sums.pieces();
+    costs.set(2, 1, false);
+    EXPECT_TRUE(std::isinf(costs.stage_seconds(0, end, all, 0))) << "its state does not fit";
+    costs.set(2, 10, false);
+    const double roomy = costs.stage_seconds(0, end, all, 0);
+    costs.set(2, 1, true);
+    EXPECT_DOUBLE_EQ(costs.stage_seconds(0, end, all, 0), roomy + 8 * 8 * (1 << 20) / bandwidth / 2)
+        << "a micro-batch has half of the copies";
+  }
+}
+
 /// The least slowest stage or cut over all ordered groups of devices, device by device.
 double try_all(const LinearCosts& costs, const DeviceLattice& lattice, int pieces, int stages,
                int piece, const std::vector<int>& left, int exit) {
