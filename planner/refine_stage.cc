@@ -178,17 +178,20 @@ class Searches {
   double least_ = std::numeric_limits<double>::infinity();  // cost so far
 };
 
+/// Makes of a strategy that fits what moves do not: what makes its step shorter stays.
+void finish(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
+  keep_more(problem, evaluator, strategy, score);
+  choose_places_of_state(problem, evaluator, strategy, score);
+  part_backward(problem, evaluator, strategy, score);
+}
+
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
             const PlanOptions& options, Decision& decision) {
   std::vector<Strategy> starts = starts_of_search(problem, evaluator, seeds, options);
   const double start = evaluator.evaluate(starts.front()).step_seconds;
   Searches searches(problem, std::move(starts), start, options, decision);
   searches.run(seeds.pool.best().score);
-  if (searches.best().fits()) {
-    keep_more(problem, evaluator, decision.strategy, searches.best());
-    choose_places_of_state(problem, evaluator, decision.strategy, searches.best());
-    part_backward(problem, evaluator, decision.strategy, searches.best());
-  }
+  if (searches.best().fits()) finish(problem, evaluator, decision.strategy, searches.best());
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;
 }
@@ -217,8 +220,7 @@ void use_two_stages(const Problem& problem, Evaluator& evaluator, const PlanOpti
   for (Strategy& strategy : *found) {
     Score score = evaluator.evaluate(strategy);
     if (!score.fits() || !is_better(score, best)) continue;
-    keep_more(problem, evaluator, strategy, score);
-    part_backward(problem, evaluator, strategy, score);
+    finish(problem, evaluator, strategy, score);
     best = score;
     take({std::move(strategy), score, "linear", false}, options, decision);
   }
