@@ -28,9 +28,10 @@ from agpcs._job.move import adopted, check_move, check_schedule, fill, install, 
 from agpcs._job.owned import cut_values, divide, treats_elements
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
+from agpcs._job.split import tensors_of
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
-from agpcs._job.team import refuse_for_teams
+from agpcs._job.teams.team import refuse_for_teams
 from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
@@ -173,8 +174,7 @@ class Job:
         own = [parts[number] for number in role.numbers]
         if role.everyone is not None:
             without = {id(self._model.get_parameter(name)) for name in (role.divided if self._filling.needed else ())}
-            tensors = {id(tensor): tensor for stage in own for tensor in (*stage.module.parameters(), *stage.module.buffers())}
-            for tensor in tensors.values():
+            for tensor in (tensor for stage in own for tensor in tensors_of(stage, graph)):
                 if id(tensor) in without:
                     continue  # each rank has made what is its own
                 dist.broadcast(tensor.detach(), role.ranks[0], group=role.everyone)

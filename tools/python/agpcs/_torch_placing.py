@@ -13,7 +13,7 @@ from agpcs._job.graph import Graph
 from agpcs._job.links import Cut, Shares
 from agpcs._job.memory import plan_data
 from agpcs._job.split import split
-from agpcs._job.team import Team, members_of, refuse_for_teams
+from agpcs._job.teams.team import Team, ranks_with_bodies, refuse_for_teams, team_of
 
 
 class Placing(typing.NamedTuple):
@@ -34,7 +34,9 @@ class Placing(typing.NamedTuple):
 
     def team(self, data, number, rank):
         """The Team of a rank in a stage of the plan, the JSON `data`; None: it is no member of one."""
-        return Team(data, number, rank, self.origins, self.inputs) if "body" in data["stages"][number] else None
+        stage = data["stages"][number]
+        alone = "body" not in stage or len(team_of(stage, rank)[1]) == 1  # beside teams a rank alone computes as any other
+        return None if alone else Team(data, number, rank, self.origins, self.inputs)
 
 
 def placing(model, program, converted, file, drawing=None):
@@ -48,7 +50,7 @@ def check_plan(plan, known):
     parted(data, known.graph.module, known.graph)
     names = [stage["name"] for stage in data["stages"]]
     for number, stage in enumerate(data["stages"]):
-        for rank in members_of(stage)[0] if "body" in stage else ():
+        for rank in ranks_with_bodies(stage):
             split(known.graph, names, (number,), known.team(data, number, rank))
     return data
 
@@ -73,10 +75,6 @@ def _refuse(data):
             raise UsageError(f"stage {stage['name']} of the plan has the optimizer's state in the memory of hosts, which "
                              "agpcs.torch.Job does not do yet\n"
                              "  hint: make the plan with agpcs-compile --without offload, or replay it with agpcs-run")
-        if any("body" in replica for replica in stage["replicas"]):
-            raise PlanMismatch(
-                f"the replicas of stage {stage['name']} of the plan are unlike teams, which agpcs.torch.Job does not run yet"
-            )
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
 

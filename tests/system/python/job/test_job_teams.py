@@ -24,8 +24,8 @@ from torch.nn import functional
 
 import agpcs
 import agpcs.torch
-from agpcs._job.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of
-from agpcs._job.member_ops import _rows_of_part
+from agpcs._job.teams.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of
+from agpcs._job.teams.member_ops import _rows_of_part
 from agpcs._torch_watch import Change
 
 # Between whose devices messages cost next to nothing, so that members divide whatever they can.

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
-from agpcs._job.exchange import Part
 from agpcs._job.owned import cut, of_elements, whole_states
-from agpcs._job.team import whole_of_parts
+from agpcs._job.teams.exchange import Part
+from agpcs._job.teams.team import whole_of_parts
 from agpcs._job.together import together
 
 _OWN_FILES = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp")

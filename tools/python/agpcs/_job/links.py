@@ -16,7 +16,7 @@ import typing
 import torch
 import torch.distributed as dist
 
-from agpcs._job.team import members_of
+from agpcs._job.teams.team import members_of
 
 
 class Shares:

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
-from agpcs._job.exchange import Part
 from agpcs._job.gathered import absent
 from agpcs._job.owned import Slice, of_elements, slice_of, tensor_of
+from agpcs._job.teams.exchange import COPY, Part
 from agpcs._job.together import gathered, together
 
 # Of a plan's training: what makes a step another one.
@@ -62,7 +62,7 @@ def _tensors_of(model, state, role, checkpoints):
         small = {}
         for key, value in states.items():
             of_each = of_elements(key, value)
-            divided = of_each and (name in role.slices or name in role.laid)
+            divided = of_each and (name in role.slices or name in role.in_teams)
             if divided or isinstance(value, torch.Tensor) and value.numel() > 1:
                 found[name, key] = value
                 small[key] = Item(name, key, tuple(state.shape(name) if divided else value.shape), value.dtype, of_each)
@@ -135,9 +135,11 @@ def _givers(item, of_parameter, rank, before):
     if slices:
         return [(one.rank, one) for one in slices]
     if name in before.in_teams:
-        teams, lying = before.in_teams[name]
-        team = next((team for team in teams if rank in team and of_parameter), teams[0])
-        return [(member, Part(lying, number)) for number, member in enumerate(team)]
+        replicas = before.in_teams[name]
+        ranks, lying = next((one for one in replicas if rank in one[0] and of_parameter), replicas[0])
+        if lying != COPY:
+            return [(member, Part(lying, number)) for number, member in enumerate(ranks)]
+        return [(rank if rank in ranks else ranks[rank % len(ranks)], None)]
     senders = before.holders[name] if of_parameter else [before.owners[name]]
     return [(rank if rank in senders else senders[rank % len(senders)], None)]
 

@@ -7,11 +7,12 @@ import torch
 import torch.distributed as dist
 
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
-from agpcs._job.exchange import Part
 from agpcs._job.gathered import GatheredBucket
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
-from agpcs._job.team import body_of, members_of
+from agpcs._job.teams.exchange import COPY, Part
+from agpcs._job.teams.slices import SlicedBucket, slice_sums
+from agpcs._job.teams.team import held_by_replicas, is_unlike
 from agpcs._torch_groups import WIRE_TYPES
 
 _KINDS = {"optimizer": ShardedBucket, "gradients": ScatteredBucket, "parameters": GatheredBucket}  # by what ranks divide
@@ -41,10 +42,13 @@ class Role:
                 self._readers.setdefault(name, []).append(self.shares.all_ranks(number))
         # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
         unlike = {name for part in parts for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values()))}
-        #: by name of what the members of teams hold in parts: (ranks of each team, Lying)
-        self.in_teams = {name: (members_of(stage), lying) for stage in data["stages"] if "body" in stage
-                         for name, lying in body_of(data, stage).held().items()}
-        self.laid = {name: (teams[0], lying) for name, (teams, lying) in self.in_teams.items()}  #: the same of the first team
+        self.in_teams = {}  #: by name of what members of some team hold in parts: (ranks, Lying) of each replica of the stage
+        for stage in data["stages"]:
+            replicas = held_by_replicas(data, stage)
+            self.in_teams.update((name, [(ranks, held.get(name, COPY)) for ranks, held in replicas])
+                                 for _, of_one in replicas for name in of_one)
+        #: of what members of a stage's first replica hold in parts, (their ranks, Lying)
+        self.laid = {name: replicas[0] for name, replicas in self.in_teams.items() if replicas[0][1] != COPY}
         self.holders = {name: list(dict.fromkeys(sum(stages, []))) for name, stages in self._readers.items() if name in unlike}
         self.slices = slices_of(plan.groups)  #: of the parameters whose optimizer state ranks divide, by name
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
@@ -56,25 +60,38 @@ class Role:
         everyone = {ranks: _group(ranks) for ranks in sets}
         self.everyone = everyone[tuple(self.ranks)]  #: their process group; None: it is alone
         self.replicas, groups = self._alike()
+        self._sliced, of_slices = self._unlike()
         self.shared = [group for group in plan.groups if group.shared_with]  #: gradients of several stages
         self.sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(group.ranks for group in self.shared)}
-        self._groups = [group for group in (*everyone.values(), *groups, *self.sums.values()) if group is not None]
+        self._groups = [group for group in (*everyone.values(), *groups, *of_slices, *self.sums.values()) if group is not None]
 
     def _alike(self):
         """The process group of the ranks that hold what this one does of its stages, or None; and those that were made for this. Joins
         its team's."""
         own, made = self.everyone, []
-        for teams in self.shares.members:
-            if len(teams[0]) == 1:
-                continue
-            for team in teams:
+        for stage, teams in zip(self._data["stages"], self.shares.members):
+            for team in (team for team in teams if len(team) > 1):
                 made.append(_group(team))
                 if self.rank in team:
                     self.team.link.join(made[-1])
-            for ranks in zip(*teams):
+            for ranks in zip(*teams) if len(teams[0]) > 1 and not is_unlike(stage) else ():
                 made.append(_group(ranks))
                 own = made[-1] if self.rank in ranks else own
         return own, made
+
+    def _unlike(self):
+        """By name of a bucket whose slices this rank sums: ((SliceSum, its process group, whether this rank's elements count) of each of
+        its sums, how its replica holds what that has in parts, its member); and the process groups."""
+        found, made = {}, {}
+        for stage in (stage for stage in self._data["stages"] if is_unlike(stage)):
+            replicas = held_by_replicas(self._data, stage)
+            sums = {group.name: slice_sums(group.parameters, replicas) for group in self.plan.groups if group.stage == stage["name"]}
+            made.update((ranks, _group(ranks)) for ranks in sorted({one.ranks for of_bucket in sums.values() for one in of_bucket}))
+            for members, held in (one for one in replicas if self.rank in one[0]):
+                for name, of_bucket in sums.items():
+                    own = [(one, made[one.ranks], one.counts(members, self.rank)) for one in of_bucket if self.rank in one.ranks]
+                    found[name] = own, held, members.index(self.rank)
+        return found, list(made.values())
 
     @property
     def parameters(self):
@@ -111,8 +128,8 @@ class Role:
 
     def part(self, name, rank):
         """The Part that a rank has of a tensor as a member of a team, or None."""
-        teams, lying = self.in_teams.get(name, ((), None))
-        return next((Part(lying, team.index(rank)) for team in teams if rank in team), None)
+        return next((Part(lying, ranks.index(rank)) for ranks, lying in self.in_teams.get(name, ())
+                     if rank in ranks and lying != COPY), None)
 
     def values(self, name):
         """The Slices of a parameter's values by the ranks that have them, or None if holders have them whole."""
@@ -144,6 +161,8 @@ class Role:
 
         def made(group):
             parameters = [model.get_parameter(name) for name in group.parameters]
+            if group.name in self._sliced:
+                return SlicedBucket(group, parameters, wire_type, *self._sliced[group.name])
             ranks = self.sums.get(group.ranks, self.replicas)
             if group.parts and len(group.ranks) > 1:
                 kind = _KINDS[group.state]

@@ -10,8 +10,8 @@ import torch
 
 from agpcs._errors import PlanMismatch, UsageError
 from agpcs._job.graph import extent, extents, is_number, where
-from agpcs._job.member import Member
 from agpcs._job.segments import SEGMENT
+from agpcs._job.teams.member import Member
 
 
 NODE = "agpcs.node"  #: by this, a node of a stage's graph names that of the module's graph
@@ -34,6 +34,7 @@ class Stage(typing.NamedTuple):
     sent: tuple[Value, ...]
     parameters: tuple[str, ...]  #: names in the module, those that do not train included
     buffers: tuple[str, ...]  #: names in the module of buffers that it reads or changes
+    constants: tuple[str, ...]  #: names in the program of constants that it reads
     changed: dict[str, str]  #: buffers that its forward pass changes: name in `module` -> name in the user's module
     masks: tuple[str, ...]  #: names of nodes whose masks follow the sample
     module: torch.fx.GraphModule | None  #: of the number of samples, rows of `masks`, `inputs`, `received`; gives (`sent`, outputs)
@@ -57,6 +58,13 @@ def split(graph, stages, own, team=None):
         parts[s] = (needed, received)
     _check_owners(graph, parts, stages)
     return tuple(_stage(graph, s, *parts[s], wanted[s], s in own, team) for s in range(count))
+
+
+def tensors_of(stage, graph):
+    """The parameters, buffers and constants that a Stage has, each once, in one order for all of its ranks, whatever they compute of it."""
+    every = (*map(graph.module.get_parameter, stage.parameters), *map(graph.module.get_buffer, stage.buffers),
+             *map(graph.program.constants.__getitem__, stage.constants))
+    return list({id(tensor): tensor for tensor in every}.values())
 
 
 def _needed(graph, s, roots):
@@ -118,6 +126,7 @@ def _stage(graph, s, needed, received, sent, build, team):
                  tuple(_value(graph, node) for node in sent),
                  tuple(graph.parameters[node.name] for node in places if node.name in graph.parameters),
                  tuple(graph.buffers[node.name] for node in places if node.name in graph.buffers),
+                 tuple(graph.constants[node.name] for node in places if node.name in graph.constants),
                  {node.name: graph.buffers[node.name] for node in places if node in graph.changed},
                  tuple(node.name for node in nodes if node in graph.drawings),
                  _module(graph, s, nodes, inputs, received, sent, team) if build else None)

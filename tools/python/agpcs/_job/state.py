@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
-from agpcs._job.exchange import Part, put_part
 from agpcs._job.owned import slice_of, whole_values
-from agpcs._job.team import whole_of_parts
+from agpcs._job.teams.exchange import Part, put_part
+from agpcs._job.teams.team import whole_of_parts
 from agpcs._job.together import together
 
 
@@ -23,12 +23,17 @@ class ModuleState:
         self._module, self.device = module, device
         first = {}
         named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-        self._shapes = {name: tensor.shape for name, tensor in named}  # of whole tensors
+        self._shapes = {name: tensor.shape for name, tensor in (*named, *self._tensors())}  # of whole tensors
         self._first = {name: first.setdefault(id(tensor), name) for name, tensor in self._tensors()}
 
     def own_by(self, owners, role):
         """`owners` has the rank whose tensor counts, by name; a tensor without one is the same on every rank. The Role `role` says of
-        which parameters ranks divide the values, and what members of teams hold in parts."""
+        which parameters ranks divide the values, and what members of teams hold in parts: of each, the first replica's counts."""
+        self._own_parts = {}  # by name of what this rank holds a part of: the Part
+        for name in role.in_teams:
+            part = role.part(name, role.rank)
+            if part is not None:
+                self._own_parts[self._first.get(name, name)] = part
         self._laid = {self._first.get(name, name): of_team for name, of_team in role.laid.items()}
         self._owners = {self._first.get(name, name): rank for name, rank in owners.items()}
         self._role, self._divided = role, {self._first.get(name, name): name for name in role.divided}
@@ -80,12 +85,12 @@ class ModuleState:
             elif name in self._divided:
                 state[name] = self._joined(tensor, self._divided[name])
             else:
-                state[name] = self._shared(tensor.detach(), self._owners.get(name))
+                state[name] = self._shared(name, tensor.detach(), self._owners.get(name))
         return state
 
     def _put_together(self, name, tensor, ranks, lying):
         """A whole tensor of which the members `ranks` of a team hold parts."""
-        dims = self._whole_shape(name, tensor)
+        dims = self._shapes[name]
         whole = torch.empty(dims, dtype=tensor.dtype, device=self.device)
         for member, rank in enumerate(ranks):
             own = (tensor.clone(memory_format=torch.contiguous_format) if rank == dist.get_rank()
@@ -93,10 +98,6 @@ class ModuleState:
             dist.broadcast(own, rank)
             put_part(whole, own, lying, member)
         return whole
-
-    def _has_part(self, name):
-        """Whether this rank holds a part of a tensor as a member of a team."""
-        return name in self._laid and self._laid[name][0][0] in self._role.ranks
 
     def _joined(self, tensor, name):
         """A whole parameter whose values ranks divide."""
@@ -107,10 +108,11 @@ class ModuleState:
             dist.broadcast(whole[one.begin:one.end], one.rank)
         return whole.view(tensor.shape)
 
-    def _shared(self, tensor, owner):
+    def _shared(self, name, tensor, owner):
         if owner is None:
             return tensor
-        tensor = torch.empty_like(tensor, device=self.device) if tensor.is_meta else tensor.clone()
+        lacks = tensor.is_meta or self._first[name] in self._own_parts
+        tensor = self.absent(name, tensor, self.device) if lacks else tensor.clone()
         dist.broadcast(tensor, owner)
         return tensor
 
@@ -126,15 +128,14 @@ class ModuleState:
     def held(self):
         """The tensors that have whole values on this rank, by their first names."""
         return {name: tensor.detach() for name, tensor in self._tensors()
-                if not tensor.is_meta and self._first[name] == name and name not in self._divided and name not in self._laid}
+                if not tensor.is_meta and self._first[name] == name and name not in self._divided and name not in self._own_parts}
 
     def slices(self):
         """Of tensors of which ranks have parts, what this rank has, by their first names: (shape, Slice or Part, its values)."""
         found = {}
         for name, tensor in self._tensors():
-            if self._first[name] == name and self._has_part(name):
-                lying = self._laid[name][1]
-                found[name] = torch.Size(lying.whole(tensor.shape)), Part(lying, self._role.team.member), tensor.detach()
+            if self._first[name] == name and name in self._own_parts:
+                found[name] = self._shapes[name], self._own_parts[name], tensor.detach()
         for name, known in self._divided.items():
             if known in self._role.owned:
                 tensor = self._module.get_parameter(name)
@@ -153,14 +154,11 @@ class ModuleState:
 
     def check(self, shapes, what="state"):
         """Refuses the names and shapes of another module."""
-        own = {name: self._whole_shape(name, tensor) for name, tensor in self._tensors()}
+        own = {name: self._shapes[name] for name, _ in self._tensors()}
         wrong = sorted(set(own) ^ set(shapes)) or [name for name in own if own[name] != shapes[name]]
         if wrong:
             raise PlanMismatch(f"the {what} is of another module: '{wrong[0]}' differs"
                                + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
-
-    def _whole_shape(self, name, tensor):
-        return torch.Size(self._laid[self._first[name]][1].whole(tensor.shape)) if self._has_part(self._first[name]) else tensor.shape
 
     def load(self, state):
         """Takes what this rank has of a state by name. Changes nothing, on any rank, if the state of one is of another

@@ -14,10 +14,10 @@ import operator
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._job.exchange import COPY, Exchange, ParameterForm
 from agpcs._job.graph import argument, extents, is_number, origin_of, schema, where
-from agpcs._job.member_ops import Call, keeps_shape, member_call
-from agpcs._job.team import Form
+from agpcs._job.teams.exchange import COPY, Exchange, ParameterForm
+from agpcs._job.teams.member_ops import Call, keeps_shape, member_call
+from agpcs._job.teams.team import Form
 
 
 class _Block:

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._job.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of, put_part
 from agpcs._job.owned import tensor_of, treats_elements
+from agpcs._job.teams.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of, put_part
 
 
 class Form(typing.NamedTuple):
@@ -84,8 +84,8 @@ class Team:
     def __init__(self, data, number, rank, origins, inputs):
         stage = data["stages"][number]
         self.stage, self.origins, self.inputs = stage["name"], origins, inputs
-        self.body = body_of(data, stage)
-        self.ranks = next(ranks for ranks in members_of(stage) if rank in ranks)  #: in the order of members
+        replica, self.ranks = team_of(stage, rank)  #: in the order of members
+        self.body = body_of(data, stage, replica)
         self.link = TeamLink(self.ranks, rank)
         self.member = self.link.member
         self.held = self.body.held()  #: how it lies, by name: what members hold in parts
@@ -136,9 +136,44 @@ def members_of(stage):
     return [[replica["rank"], *(member["rank"] for member in replica.get("further", ()))] for replica in stage["replicas"]]
 
 
-def body_of(data, stage):
-    """The Body of a stage of the plan's JSON `data`."""
-    return Body(next(body for body in data["bodies"] if body["name"] == stage["body"])["placed"])
+def team_of(stage, rank):
+    """(the number of the replica that a rank of the plan's JSON `stage` is a member of, its ranks in the order of members)."""
+    return next((number, ranks) for number, ranks in enumerate(members_of(stage)) if rank in ranks)
+
+
+def is_unlike(stage):
+    """Whether the replicas of a stage of the plan's JSON have bodies of their own."""
+    return any("body" in replica for replica in stage["replicas"])
+
+
+def ranks_with_bodies(stage):
+    """The ranks of a stage of the plan's JSON that compute unlike parts of it: of replicas with one body, those of the first."""
+    found = {}
+    for replica, ranks in zip(stage["replicas"], members_of(stage)):
+        if len(ranks) > 1:
+            found.setdefault(replica.get("body"), ranks)
+    return [rank for ranks in found.values() for rank in ranks]
+
+
+def body_of(data, stage, replica):
+    """The Body of a replica of a stage of the plan's JSON `data`."""
+    name = stage["replicas"][replica].get("body", stage["body"])
+    return Body(next(body for body in data["bodies"] if body["name"] == name)["placed"])
+
+
+def held_by_replicas(data, stage):
+    """By replica of a stage of the plan's JSON `data`: (ranks in the order of members, how they hold what they have in parts, by
+    name). A rank without a team has all of everything."""
+    known, found = {}, []  # by name of a body
+    for number, ranks in enumerate(members_of(stage)):
+        if len(ranks) == 1:
+            found.append((ranks, {}))
+            continue
+        body = stage["replicas"][number].get("body", stage["body"])
+        if body not in known:
+            known[body] = body_of(data, stage, number).held()
+        found.append((ranks, known[body]))
+    return found
 
 
 def whole_of_parts(role, own):
