@@ -4,13 +4,17 @@
 #include "ir/base/at.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/teams.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timers.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/seed/fit_memory.h"
+#include "planner/seed/layout/layout.h"
+#include "planner/team/kind_degrees.h"
 #include "planner/team/stage_teams.h"
 #include "planner/team/starts.h"
+#include "planner/team/unlike_teams.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,21 +25,39 @@
 namespace agpcs {
 namespace {
 
-constexpr int kMostOfAClimb = 30;  // evaluations
-constexpr std::size_t kTeamStarts = 1;
-constexpr double kWorthAClimb = 1.1;  // of the best step, for seeds with teams
+constexpr int kMostOfAClimb = 30;       // evaluations
+constexpr std::size_t kMostUnlike = 3;  // degrees of a stage's kinds that are tried at a time
+constexpr double kWorthAClimb = 1.1;    // of the best step, for seeds with teams
 constexpr std::size_t kDegrees[] = {1, 2, 4, 8};
+
+/// How many members the teams of a stage have.
+struct Degree {
+  std::size_t all = 1;        ///< each team; 1: no teams
+  KindDegrees of_kinds = {};  ///< or those of each kind, where they are unlike
+  bool is_single() const { return all == 1 && of_kinds.empty(); }
+  friend bool operator==(const Degree&, const Degree&) = default;
+};
 
 /// Stages, as far as they say what teams and shares follow from.
 struct Arrangement {
   std::vector<int> stage_of_block;
   std::vector<std::vector<DeviceId>> devices;  ///< of each stage, ascending
-  std::vector<std::size_t> degrees;            ///< members of each team; 1: no teams
+  std::vector<Degree> degrees;                 ///< of each stage
   std::int64_t micro_batches = 1;
 };
 
-std::size_t degree_of(const StageSpec& spec) {
-  return spec.has_teams() ? spec.further[0].size() + 1 : 1;
+/// Returns nothing where a stage has unlike teams of one kind.
+std::optional<Degree> degree_of(const Cluster& cluster, const StageSpec& spec) {
+  if (!spec.has_teams()) return Degree{};
+  if (!spec.has_unlike_teams()) return Degree{spec.further[0].size() + 1};
+  KindDegrees of_kinds = degrees_of(cluster, spec);
+  if (of_kinds.empty()) return std::nullopt;
+  return Degree{1, std::move(of_kinds)};
+}
+
+bool has_known_degrees(const Cluster& cluster, const Strategy& strategy) {
+  return std::ranges::all_of(
+      strategy.stages, [&](const StageSpec& spec) { return degree_of(cluster, spec).has_value(); });
 }
 
 class TeamClimber {
@@ -45,12 +67,14 @@ class TeamClimber {
         evaluator_(evaluator),
         interrupted_(interrupted),
         teams_(problem),
+        unlike_(problem, teams_),
         timers_(problem),
         numbers_(micro_batch_numbers(problem)) {}
 
   /// Returns the best strategy with teams on the way that is better than the start.
   std::optional<Seed> climb(const Seed& start) {
-    if (has_unlike_teams(start.strategy)) return start;  // no neighbour of it is known
+    // No neighbours of other unlike teams are known.
+    if (!has_known_degrees(problem_.cluster, start.strategy)) return start;
     here_ = start.strategy;
     score_ = start.score;
     int left = kMostOfAClimb;
@@ -78,39 +102,84 @@ class TeamClimber {
     now.micro_batches = here_.micro_batches;
     for (const StageSpec& spec : here_.stages) {
       now.devices.push_back(all_devices(spec));
-      now.degrees.push_back(degree_of(spec));
+      now.degrees.push_back(*degree_of(problem_.cluster, spec));
     }
     return now;
   }
 
-  std::vector<Arrangement> neighbours() const {
+  std::vector<Arrangement> neighbours() {
     std::vector<Arrangement> list;
     const Arrangement now = arrangement();
+    add_degrees(now, list);
+    if (!here_.bodies.empty()) {  // else what teams do not change has been searched
+      add_counts(now, list);
+      for (std::size_t s = 0; s + 1 < now.degrees.size(); ++s) {
+        if (now.degrees[s].is_single() && now.degrees[s + 1].is_single()) continue;
+        for (const bool eighth : {true, false}) {
+          add_shift(now, static_cast<int>(s), static_cast<int>(s) + 1, eighth, list);
+          add_shift(now, static_cast<int>(s) + 1, static_cast<int>(s), eighth, list);
+        }
+      }
+    }
+    for (std::size_t s = 0; s < now.degrees.size(); ++s) add_unlike(now, s, list);
+    return list;
+  }
+
+  /// Adds the same stages with teams that all have as many members.
+  static void add_degrees(const Arrangement& now, std::vector<Arrangement>& list) {
     const std::size_t stages = now.degrees.size();
     for (const std::size_t degree : kDegrees) {
       Arrangement all = now;
       for (std::size_t s = 0; s < stages; ++s) {
-        if (now.devices[s].size() % degree == 0) all.degrees[s] = degree;
+        if (now.devices[s].size() % degree == 0) all.degrees[s] = {degree};
       }
       if (stages > 1 && all.degrees != now.degrees) list.push_back(std::move(all));
     }
     for (std::size_t s = 0; s < stages; ++s) {
       for (const std::size_t degree : kDegrees) {
-        if (degree == now.degrees[s] || now.devices[s].size() % degree != 0) continue;
+        if (now.degrees[s] == Degree{degree} || now.devices[s].size() % degree != 0) continue;
         list.push_back(now);
-        list.back().degrees[s] = degree;
+        list.back().degrees[s] = {degree};
       }
     }
-    if (here_.bodies.empty()) return list;  // else what teams do not change has been searched
-    add_counts(now, list);
-    for (std::size_t s = 0; s + 1 < stages; ++s) {
-      if (now.degrees[s] == 1 && now.degrees[s + 1] == 1) continue;
-      for (const bool eighth : {true, false}) {
-        add_shift(now, static_cast<int>(s), static_cast<int>(s) + 1, eighth, list);
-        add_shift(now, static_cast<int>(s) + 1, static_cast<int>(s), eighth, list);
-      }
+  }
+
+  /// Adds those with unlike teams in a stage that could be fastest if operators were divided
+  /// without end: kMostUnlike, of those with which the stage alone would take less than the step
+  /// here, and less than it does without teams.
+  void add_unlike(const Arrangement& now, std::size_t stage, std::vector<Arrangement>& list) {
+    const std::int64_t samples = problem_.training.batch / now.micro_batches;
+    if (!problem_.options.choose_unlike || problem_.training.batch % now.micro_batches != 0) return;
+    StageTimer& timer = *timers_.of(here_)[stage];
+    const auto count = static_cast<double>(now.micro_batches);
+    double most = most_seconds(score_);
+    if (score_.fits() && !here_.stages[stage].has_teams()) {
+      most = std::min(most,
+                      kWorthUnlike * count * slowest_seconds(problem_, timer, here_.stages[stage]));
     }
-    return list;
+    std::vector<std::pair<double, KindDegrees>> some;
+    for (KindDegrees& degrees : all_kind_degrees(problem_.cluster, now.devices[stage])) {
+      if (!are_unlike(degrees) || degrees == now.degrees[stage].of_kinds) continue;
+      const auto teams = teams_of_kinds(problem_.cluster, now.devices[stage], degrees);
+      if (count_of(teams) != now.devices[stage].size() ||
+          static_cast<std::int64_t>(teams.size()) > samples) {
+        continue;
+      }
+      const double least = count * least_seconds_of_teams(problem_.cluster, timer, teams, samples);
+      if (least < most) some.emplace_back(least, std::move(degrees));
+    }
+    std::ranges::stable_sort(some, {}, [](const auto& one) { return one.first; });
+    if (some.size() > kMostUnlike) some.resize(kMostUnlike);
+    for (auto& [least, degrees] : some) {
+      list.push_back(now);
+      list.back().degrees[stage] = {1, std::move(degrees)};
+    }
+  }
+
+  static std::size_t count_of(const std::vector<std::vector<DeviceId>>& teams) {
+    std::size_t count = 0;
+    for (const std::vector<DeviceId>& team : teams) count += team.size();
+    return count;
   }
 
   void add_counts(const Arrangement& now, std::vector<Arrangement>& list) const {
@@ -144,6 +213,7 @@ class TeamClimber {
       // Teams that divide nothing may have to divide parameters.
       if (!strategy && !spare_memory && !score_.fits()) continue;
       if (!strategy) return false;
+      if (is_roughly_slower(*strategy)) return false;
       if (spare_memory) help(*strategy);
       const Score score = evaluator_.evaluate_up_to(*strategy, most_seconds(score_));
       if (!score.fits() && !strategy->bodies.empty() && !spare_memory) continue;
@@ -155,12 +225,22 @@ class TeamClimber {
     return false;
   }
 
+  /// Returns whether the strategy has unlike teams, of which an evaluation takes long, and a rough
+  /// step that is well longer than the step here.
+  bool is_roughly_slower(const Strategy& strategy) {
+    if (!has_unlike_teams(strategy) || !score_.fits()) return false;
+    if (!rough_) rough_.emplace(problem_);
+    return rough_->step(strategy, timers_.of(strategy)).seconds > kRoughSlack * score_.step_seconds;
+  }
+
   /// Gives members smaller parts where memory lacks.
   void help(Strategy& strategy) {
     std::vector<int> stages;
     for (int s = 0; s < static_cast<int>(strategy.stages.size()); ++s) {
-      if (strategy.stages[at(s)].has_teams()) stages.push_back(s);
+      const StageSpec& spec = strategy.stages[at(s)];
+      if (spec.has_teams() && !spec.has_unlike_teams()) stages.push_back(s);
     }
+    if (stages.empty()) return;
     fit_parts(problem_, evaluator_, strategy, stages);
   }
 
@@ -181,8 +261,8 @@ class TeamClimber {
     for (int s = 0; s < stages; ++s) {
       const bool same_ops = ops[at(s)] == ops_now(now, s);
       const bool same = !all_anew && same_ops && next.degrees[at(s)] == now.degrees[at(s)];
-      if (same && next.degrees[at(s)] == 1) continue;
-      if (next.degrees[at(s)] == 1) {
+      if (same && next.degrees[at(s)].is_single()) continue;
+      if (next.degrees[at(s)].is_single()) {
         make_replicas(problem_, *timers_.of(strategy)[at(s)], next.devices[at(s)],
                       largest_micro_batch(problem_, next.micro_batches), strategy.stages[at(s)]);
       } else if (!form_teams(next, s, ops[at(s)], spare_memory, strategy)) {
@@ -203,16 +283,19 @@ class TeamClimber {
 
   bool form_teams(const Arrangement& next, int stage, const std::vector<OpId>& ops,
                   bool spare_memory, Strategy& strategy) {
+    const std::vector<DeviceId>& devices = next.devices[at(stage)];
+    const Degree& degree = next.degrees[at(stage)];
+    const bool unlike = !degree.of_kinds.empty();
     TeamOrder order;
     order.ops = ops;
-    order.teams =
-        teams_within_hosts(problem_.cluster, next.devices[at(stage)], next.degrees[at(stage)]);
+    order.teams = unlike ? teams_of_kinds(problem_.cluster, devices, degree.of_kinds)
+                         : teams_within_hosts(problem_.cluster, devices, degree.all);
     order.micro_batches = next.micro_batches;
     order.spare_memory = spare_memory;
-    if (order.teams.size() * next.degrees[at(stage)] != next.devices[at(stage)].size()) {
-      return false;
-    }
-    return make_teams(teams_, std::move(order), stage, strategy) == TeamsMade::kYes;
+    if (count_of(order.teams) != devices.size()) return false;
+    if (!unlike) return make_teams(teams_, std::move(order), stage, strategy) == TeamsMade::kYes;
+    return make_unlike_teams(unlike_, order, stage, strategy) == TeamsMade::kYes &&
+           std::ranges::all_of(strategy.bodies, is_worth_it);
   }
 
   bool shares_parameters(const Strategy& strategy) const {
@@ -230,11 +313,29 @@ class TeamClimber {
   Evaluator& evaluator_;
   const std::atomic<bool>* interrupted_;
   StageTeams teams_;
+  UnlikeTeams unlike_;
+  std::optional<RoughModel> rough_;  // made when it is first asked
   StageTimers timers_;
   std::vector<std::int64_t> numbers_;
   Strategy here_;
   Score score_;
 };
+
+/// Returns the best seeds with teams: the best one whose teams are alike, and the best one of which
+/// some are unlike.
+std::vector<Seed> starts_with_teams(const SeedPool& seeds) {
+  std::vector<Seed> starts;
+  for (const bool unlike : {false, true}) {
+    SeedPool pool;
+    for (const Seed& seed : seeds.all()) {
+      if (has_unlike_teams(seed.strategy) == unlike) pool.add(seed);
+    }
+    std::vector<Seed> some = pool.bests(pool.all().size());
+    std::erase_if(some, [](const Seed& seed) { return seed.strategy.bodies.empty(); });
+    if (!some.empty()) starts.push_back(std::move(some.front()));
+  }
+  return starts;
+}
 
 }  // namespace
 
@@ -248,10 +349,7 @@ std::optional<Seed> search_teams(const Problem& problem, Evaluator& evaluator, c
     found = *std::move(seed);
   };
   consider(climber.climb(plain));
-  std::vector<Seed> starts = seeds.bests(seeds.all().size());
-  std::erase_if(starts, [](const Seed& seed) { return seed.strategy.bodies.empty(); });
-  if (starts.size() > kTeamStarts) starts.resize(kTeamStarts);
-  for (const Seed& start : starts) {
+  for (const Seed& start : starts_with_teams(seeds)) {
     if (!start.score.fits()) continue;
     const Score& best = found ? found->score : plain.score;
     if (best.fits() && start.score.step_seconds > kWorthAClimb * best.step_seconds) continue;

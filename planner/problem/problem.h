@@ -35,6 +35,7 @@ struct ProblemOptions {
   bool part_backward = true;     ///< backward passes may be parted (Schedule::kZeroBubble)
   bool choose_segments = true;   ///< stages may recompute in parts (`Recomputation`)
   bool choose_teams = false;     ///< replicas of stages may be teams (docs/design/teams.md)
+  bool choose_unlike = true;     ///< those of one stage may have unlike numbers of members
   bool offload = true;           ///< state may be in the memory of hosts (`StageSpec`)
   bool cut_modules = true;       ///< stages may have parts of modules (`BlockOptions`)
 };

@@ -12,6 +12,12 @@
 // teams, in one stage or one a stage. Where such a stage fits and leaves no device without a
 // sample, larger teams only exchange more. So they are left out if the smaller ones are well slower
 // than the best, and other numbers of micro-batches if all teams are.
+//
+// Where devices are of several kinds, the seeder also tries a stage of all devices in which each
+// kind has teams of its own size, with a few numbers of micro-batches; where there are more teams
+// than samples, the fastest ones, one a sample. It makes few of these strategies: those that could
+// be fastest if operators were divided without end and nobody exchanged anything, as long as they
+// could be faster than all that is known, roughly. The two that are roughly fastest are seeds.
 #include "ir/base/at.h"
 #include "ir/strategy/state_parts.h"
 #include "planner/problem/micro_batches.h"
@@ -20,16 +26,20 @@
 #include "planner/seed/candidates.h"
 #include "planner/seed/layout/layout.h"
 #include "planner/seed/seeder.h"
+#include "planner/team/kind_degrees.h"
 #include "planner/team/stage_teams.h"
+#include "planner/team/unlike_teams.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -41,7 +51,9 @@ using Teams = std::vector<std::vector<DeviceId>>;
 
 constexpr std::size_t kDegrees[] = {2, 4, 8};
 constexpr std::size_t kMostStagesOfTeams = 16;
-constexpr std::size_t kTeamSeeds = 3;
+constexpr std::size_t kTeamSeeds = 3, kKindSeeds = 2;
+constexpr std::size_t kMostDegrees = 4;  // degrees of which a strategy is made
+constexpr int kMostLacking = 4;          // strategies for which memory lacks
 constexpr double kNoStep = std::numeric_limits<double>::infinity();
 
 class TeamSeeds {
@@ -53,6 +65,15 @@ class TeamSeeds {
         whole_(problem, all_ops(problem)) {}
 
   Result<std::vector<Strategy>> run() {
+    AGPCS_TRY(std::vector<Strategy> seeds, alike());
+    AGPCS_TRY(std::vector<Strategy> more, by_kind());
+    std::ranges::move(more, std::back_inserter(seeds));
+    return seeds;
+  }
+
+ private:
+  /// Returns the seeds whose teams all have as many members, whatever their kinds.
+  Result<std::vector<Strategy>> alike() {
     list_layouts();
     for (const Row& row : rows_) {
       AGPCS_TRY(const double piped_seconds, piped(row.devices));
@@ -81,7 +102,97 @@ class TeamSeeds {
                     Relief::kNever);
   }
 
- private:
+  /// One stage of all devices, in teams of so many members for each kind.
+  struct KindShape {
+    Layout layout;
+    std::size_t number = 0;  ///< of the degrees
+    std::int64_t micro_batches = 1;
+    double least = 0;  ///< seconds of the step, at least
+  };
+
+  /// Returns the seeds in which each kind has teams of its own size.
+  Result<std::vector<Strategy>> by_kind() {
+    std::vector<Candidate> found;
+    std::set<std::size_t> done;  // degrees: more micro-batches than fit only add launches
+    int lacking = 0;
+    for (const KindShape& shape : kind_shapes()) {
+      if (unwanted_() || shape.least >= best_) break;
+      if (done.size() == kMostDegrees || lacking == kMostLacking) break;
+      if (done.contains(shape.number)) continue;
+      const double most = kRoughSlack * best_;
+      AGPCS_TRY(std::optional<Strategy> strategy,
+                layouts_.of(shape.layout, shape.micro_batches, {.most_seconds = most}));
+      if (strategy && layouts_.evaluator().lacking(*strategy) > 0) {
+        ++lacking;
+        continue;
+      }
+      done.insert(shape.number);
+      if (!strategy) continue;
+      const double seconds = layouts_.rough_seconds(*strategy);
+      best_ = std::min(best_, seconds);
+      found.push_back({*std::move(strategy), seconds});
+    }
+    std::ranges::stable_sort(found, {}, &Candidate::rough_seconds);
+    std::vector<Strategy> seeds;
+    for (Candidate& one : found) {
+      if (seeds.size() < kKindSeeds && one.rough_seconds <= kRoughSlack * best_) {
+        seeds.push_back(std::move(one.strategy));
+      }
+    }
+    return seeds;
+  }
+
+  /// Returns the shapes that could be faster than all that is known, the fastest first.
+  std::vector<KindShape> kind_shapes() {
+    const std::vector<DeviceId>& devices = rows_[0].devices;
+    const std::int64_t batch = problem_.training.batch;
+    std::vector<KindShape> shapes;
+    std::size_t number = 0;
+    for (const KindDegrees& degrees : all_kind_degrees(problem_.cluster, devices)) {
+      ++number;
+      if (!may_fit(degrees) || (are_unlike(degrees) && !problem_.options.choose_unlike)) continue;
+      Teams teams = teams_of_kinds(problem_.cluster, devices, degrees);
+      if (static_cast<std::int64_t>(teams.size()) > batch) {
+        teams = fastest(teams, static_cast<std::size_t>(batch));
+        if (are_of_one_kind(teams) || has_no_team(teams)) continue;  // looked at elsewhere
+      }
+      for (const std::int64_t count : equal_counts(static_cast<std::int64_t>(teams.size()))) {
+        const double least = static_cast<double>(count) *
+                             least_seconds_of_teams(problem_.cluster, whole_, teams, batch / count);
+        if (least < std::min(best_, kWorthUnlike * computing_))
+          shapes.push_back({layout_of(teams, 1), number, count, least});
+      }
+    }
+    std::ranges::stable_sort(shapes, {}, &KindShape::least);
+    return shapes;
+  }
+
+  static bool has_no_team(const Teams& teams) {
+    return std::ranges::all_of(teams, [](const auto& team) { return team.size() == 1; });
+  }
+
+  bool are_of_one_kind(const Teams& teams) const {
+    const auto kind = [&](DeviceId id) { return problem_.cluster.devices[at(id)].kind; };
+    return std::ranges::all_of(
+        teams, [&](const auto& team) { return kind(team[0]) == kind(teams[0][0]); });
+  }
+
+  /// Returns numbers of equal micro-batches with which so many teams may have a sample each: the
+  /// least ones from 1, 4, 16 and 64 on.
+  std::vector<std::int64_t> equal_counts(std::int64_t teams) const {
+    std::vector<std::int64_t> counts;
+    std::int64_t next = 1;
+    for (const std::int64_t count : micro_batch_numbers(problem_)) {
+      const bool asked = problem_.options.micro_batches > 0;
+      if (problem_.training.batch % count != 0 || problem_.training.batch / count < teams) continue;
+      if (!asked && count < next) continue;
+      counts.push_back(count);
+      while (next <= count) next *= 4;
+      if (next > 64) break;
+    }
+    return counts;
+  }
+
   /// Devices to make teams of.
   struct Row {
     std::vector<DeviceId> devices;
@@ -127,10 +238,16 @@ class TeamSeeds {
     double best = kNoStep;
     for (const std::int64_t count : micro_batch_numbers(problem_)) {
       const Candidate one = std::move(pipelines(layouts_.model(), partition, {count}).front());
-      if (one.strategy.stages[0].devices.size() != devices.size()) break;
-      if (layouts_.evaluator().lacking(one.strategy) > 0) continue;
-      best = one.rough_seconds;  // more micro-batches only add launches
-      break;
+      const StageSpec& spec = one.strategy.stages[0];
+      const bool leaves_out = spec.devices.size() != devices.size();
+      if (layouts_.evaluator().lacking(one.strategy) > 0) {
+        if (leaves_out) break;
+        continue;
+      }
+      computing_ = std::min(computing_,
+                            static_cast<double>(count) * slowest_seconds(problem_, whole_, spec));
+      if (!leaves_out) best = one.rough_seconds;
+      break;  // more micro-batches only add launches
     }
     return best;
   }
@@ -194,6 +311,19 @@ class TeamSeeds {
     for (const DeviceId id : row) {
       largest = std::max(largest, static_cast<double>(problem_.cluster.kind_of(id).memory_bytes));
     }
+    return parameter_bytes() <= largest * static_cast<double>(devices);
+  }
+
+  /// Returns whether they may fit on a team of each kind.
+  bool may_fit(const KindDegrees& degrees) const {
+    return std::ranges::all_of(degrees, [&](const auto& of) {
+      const auto memory = problem_.cluster.kinds[at(of.first)].memory_bytes;
+      return parameter_bytes() <= static_cast<double>(memory) * static_cast<double>(of.second);
+    });
+  }
+
+  /// Returns the bytes of parameters, gradients and the optimizer's state.
+  double parameter_bytes() const {
     double bytes = 0;
     for (const TensorId id : problem_.graph.parameters()) {
       if (!problem_.graph.tensor(id).needs_gradient) continue;
@@ -201,22 +331,26 @@ class TeamSeeds {
       bytes +=
           static_cast<double>(2 * size.held_bytes + size.elements * state_bytes(problem_.training));
     }
-    return bytes <= largest * static_cast<double>(devices);
+    return bytes;
   }
 
-  void add_layout(const Teams& teams, std::size_t stages) {
-    Shape shape;
-    shape.layout.stages.resize(stages);
+  static Layout layout_of(const Teams& teams, std::size_t stages) {
+    Layout layout;
+    layout.stages.resize(stages);
     for (std::size_t t = 0; t < teams.size(); ++t) {
-      Layout::Stage& stage = shape.layout.stages[t * stages / teams.size()];
+      Layout::Stage& stage = layout.stages[t * stages / teams.size()];
       stage.devices.push_back(teams[t][0]);
       stage.teams.push_back(teams[t]);
     }
-    for (Layout::Stage& stage : shape.layout.stages) {
+    for (Layout::Stage& stage : layout.stages) {
       std::ranges::sort(stage.devices);
       std::ranges::sort(stage.teams);
     }
-    shapes_.push_back(std::move(shape));
+    return layout;
+  }
+
+  void add_layout(const Teams& teams, std::size_t stages) {
+    shapes_.push_back({layout_of(teams, stages)});
   }
 
   /// Returns the seconds of a step if the devices of a layout divided the work of the whole batch
@@ -292,7 +426,8 @@ class TeamSeeds {
   StageTimer whole_;  // of all operators
   std::vector<Row> rows_;
   std::vector<Shape> shapes_;
-  double best_ = kNoStep;  // the least rough step so far
+  double best_ = kNoStep;       // the least rough step so far
+  double computing_ = kNoStep;  // of a step without teams, the least
   std::vector<Candidate> candidates_;
 };
 

@@ -378,7 +378,8 @@ std::optional<FormedStage> StageTeams::make(TeamOrder order) {
   put_in_order(order);
   order.spare_memory = order.spare_memory || !has_room_for_all(order);
   const std::vector<Team>& teams = order.teams;
-  const std::int64_t samples = largest_micro_batch(problem_, order.micro_batches);
+  const std::int64_t samples =
+      order.samples > 0 ? order.samples : largest_micro_batch(problem_, order.micro_batches);
   const auto count = static_cast<std::int64_t>(teams.size());
   if (samples < count) return std::nullopt;
   const std::int64_t each = rounded((samples + count - 1) / count);

@@ -34,6 +34,8 @@ struct TeamOrder {
   bool spare_memory = false;
   /// Parts of unlike members are climbed with the splits of the first choice alone.
   bool quick = false;
+  /// How many of a micro-batch's samples these teams take; 0: all.
+  std::int64_t samples = 0;
 };
 
 /// A stage with teams, but for the number of its body.
@@ -75,7 +77,6 @@ class StageTeams {
   /// parameters. Cost: O(operators), by the number of unlike teams.
   double seconds(const TeamOrder& order, const FormedStage& stage);
 
- private:
   using Team = std::vector<DeviceId>;
   /// What the seconds of a team depend on: kinds, and how long members take to add up a little and
   /// a lot.
@@ -84,6 +85,9 @@ class StageTeams {
     std::vector<double> links;
     friend auto operator<=>(const Look&, const Look&) = default;
   };
+  Look look_of(const Team& team) const;
+
+ private:
   struct Chosen {
     int number = 0;
     StageContent content;  ///< of the stage for which it was chosen
@@ -95,7 +99,6 @@ class StageTeams {
   /// A body by its number, a team, and samples.
   using TimeKey = std::tuple<int, Look, std::int64_t>;
 
-  Look look_of(const Team& team) const;
   /// Returns the seconds that a kind takes for the operators alone.
   double alone_seconds(const std::vector<OpId>& ops, int kind, std::int64_t samples) const;
   TeamParts parts_by_speed(const TeamOrder& order, std::int64_t samples) const;

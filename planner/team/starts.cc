@@ -30,6 +30,8 @@ void make_replicas(const Problem& problem, StageTimer& timer, const std::vector<
   set_group(spec, balanced_stage(problem, timer, devices, samples));
 }
 
+bool is_worth_it(const TeamBody& body) { return body.members() == 1 || divides_any(body); }
+
 void take_teams(FormedStage made, int stage, Strategy& strategy) {
   StageSpec& spec = strategy.stages[at(stage)];
   made.spec.in_flight = spec.in_flight;

@@ -21,6 +21,9 @@ namespace agpcs {
 void make_replicas(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
                    std::int64_t samples, StageSpec& spec);
 
+/// Returns whether a body is of a device that computes alone, or divides something.
+bool is_worth_it(const TeamBody& body);
+
 enum class TeamsMade : std::uint8_t {
   kYes,
   kTooFewSamples,   ///< a team would have no sample, or none to spare for smaller micro-batches

@@ -7,22 +7,43 @@
 #include "planner/problem/shares.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace agpcs {
 namespace {
 
+/// Returns about how many of so many samples each team takes, by the speeds of its members; at
+/// least one.
+std::vector<std::int64_t> rough_shares(const Problem& problem, const TeamOrder& order,
+                                       std::int64_t samples) {
+  std::vector<double> weights = order.weights;
+  for (std::size_t i = weights.size(); i < order.teams.size(); ++i) {
+    double speed = 0;
+    for (const DeviceId id : order.teams[i]) {
+      speed += problem.costs.speed(problem.cluster.devices[at(id)].kind, samples);
+    }
+    weights.push_back(speed);
+  }
+  std::vector<std::int64_t> shares = largest_remainder(samples, weights);
+  for (std::int64_t& share : shares) share = std::max<std::int64_t>(1, share);
+  return shares;
+}
+
 /// The seconds of a micro-batch on each replica, by its samples.
 class Clock {
  public:
-  Clock(const Problem& problem, MemberCosts& costs, const std::vector<TeamBody>& bodies)
-      : problem_(problem), costs_(costs) {
+  Clock(const Problem& problem, const StageTeams& teams, MemberCosts& costs,
+        const std::vector<TeamBody>& bodies)
+      : problem_(problem), teams_(teams), costs_(costs) {
     for (const TeamBody& body : bodies) {
       works_.emplace_back(problem.graph, body, problem.training.precision);
     }
   }
 
   double seconds(int form, const std::vector<DeviceId>& members, std::int64_t samples) {
-    const auto [known, added] = known_.try_emplace({members, samples});
+    const auto [look, is_new] = looks_.try_emplace(members);
+    if (is_new) look->second = teams_.look_of(members);
+    const auto [known, added] = known_.try_emplace({form, look->second, samples});
     if (!added) return known->second;
     const TeamTimes times = works_[at(form)].times(problem_.cluster, costs_, members, samples);
     return known->second = times.forward.seconds + times.backward.seconds;
@@ -30,9 +51,11 @@ class Clock {
 
  private:
   const Problem& problem_;
+  const StageTeams& teams_;
   MemberCosts& costs_;
   std::vector<TeamWork> works_;
-  std::map<std::pair<std::vector<DeviceId>, std::int64_t>, double> known_;
+  std::map<std::vector<DeviceId>, StageTeams::Look> looks_;
+  std::map<std::tuple<int, StageTeams::Look, std::int64_t>, double> known_;
 };
 
 }  // namespace
@@ -43,12 +66,14 @@ bool are_unlike(const std::vector<std::vector<DeviceId>>& teams) {
 }
 
 std::optional<std::vector<UnlikeTeams::Replica>> UnlikeTeams::replicas_of(
-    const TeamOrder& order, std::vector<TeamBody>& bodies) {
+    const TeamOrder& order, std::int64_t samples, std::vector<TeamBody>& bodies) {
+  const std::vector<std::int64_t> shares = rough_shares(problem_, order, samples);
   std::map<std::size_t, TeamOrder> of_size;
-  for (const std::vector<DeviceId>& team : order.teams) {
-    TeamOrder& own = of_size[team.size()];
+  for (std::size_t i = 0; i < order.teams.size(); ++i) {
+    TeamOrder& own = of_size[order.teams[i].size()];
     own.ops = order.ops;
-    own.teams.push_back(team);
+    own.teams.push_back(order.teams[i]);
+    own.samples += shares[i];
     own.micro_batches = order.micro_batches;
     own.spare_memory = order.spare_memory;
     own.quick = order.quick;
@@ -89,7 +114,7 @@ std::vector<std::int64_t> UnlikeTeams::shares_of(const TeamOrder& order,
     for (const Replica& replica : replicas) weights.push_back(replica.weight);
     return largest_remainder(samples, weights);
   }
-  Clock clock(problem_, costs_, bodies);
+  Clock clock(problem_, teams_, costs_, bodies);
   const auto seconds = [&](std::size_t i, std::int64_t share) {
     return clock.seconds(replicas[i].form, replicas[i].members, share);
   };
@@ -112,7 +137,7 @@ std::optional<FormedUnlike> UnlikeTeams::make(const TeamOrder& order) {
   const std::int64_t samples = largest_micro_batch(problem_, order.micro_batches);
   if (samples < static_cast<std::int64_t>(order.teams.size())) return std::nullopt;
   std::vector<TeamBody> bodies;
-  const auto replicas = replicas_of(order, bodies);
+  const auto replicas = replicas_of(order, samples, bodies);
   if (!replicas) return std::nullopt;
   FormedUnlike made;
   made.spec.shares = shares_of(order, *replicas, bodies, samples);

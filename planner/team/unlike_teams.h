@@ -45,7 +45,7 @@ class UnlikeTeams {
     int form = 0;                   // index of its body
     double weight = 0;
   };
-  std::optional<std::vector<Replica>> replicas_of(const TeamOrder& order,
+  std::optional<std::vector<Replica>> replicas_of(const TeamOrder& order, std::int64_t samples,
                                                   std::vector<TeamBody>& bodies);
   std::vector<std::int64_t> shares_of(const TeamOrder& order, const std::vector<Replica>& replicas,
                                       const std::vector<TeamBody>& bodies, std::int64_t samples);

@@ -29,7 +29,8 @@ Result<SliceSums> SliceSums::make(const Plan& plan, const ResolvedProgram& progr
       return Status(StatusCode::kUnavailable,
                     fmt::format("bucket {}: gradients of unlike teams are summed in the host's "
                                 "memory alone yet, and these are in an accelerator's\n"
-                                "  hint: a plan whose stages have one body each",
+                                "  hint: a plan whose stages have one body each "
+                                "(agpcs-compile --without unlike-teams)",
                                 bucket.name));
     }
     std::int64_t elements = 0;

@@ -76,7 +76,7 @@ std::vector<std::string> all_reduce_words() {
 
 std::vector<std::string> dimension_words() {
   return {"state",       "gradients", "parameters", "schedules", "zero-bubble",
-          "interleaved", "segments",  "offload",    "teams"};
+          "interleaved", "segments",  "offload",    "teams",     "unlike-teams"};
 }
 
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }

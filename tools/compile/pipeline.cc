@@ -236,6 +236,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options.choose_segments = with("segments");
   input.problem_options.offload = with("offload");
   input.problem_options.choose_teams = with("teams");
+  input.problem_options.choose_unlike = with("unlike-teams");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
     AGPCS_TRY(PlanOptions plan, plan_options(options, problem, progress, refiner));

@@ -111,7 +111,8 @@ class PlansWithTheCompiler final : public CompilerReplanner {
       : graph_(std::move(graph)),
         cluster_(std::move(cluster)),
         options_(options),
-        has_teams_(!plan.bodies.empty()) {
+        has_teams_(!plan.bodies.empty()),
+        has_unlike_teams_(std::ranges::any_of(plan.stages, &PlanStage::has_unlike_teams)) {
     drifts_[plan.cluster_digest] = {};
   }
 
@@ -130,7 +131,8 @@ class PlansWithTheCompiler final : public CompilerReplanner {
   const Graph graph_;
   const Cluster cluster_;  ///< as in the cluster file
   const ReplanOptions options_;
-  const bool has_teams_;  ///< the job's first plan has: others may have, too
+  /// The job's first plan has: others may have, too.
+  const bool has_teams_, has_unlike_teams_;
   /// How the clusters of plans differ from the file's, by the digests of those clusters.
   std::map<std::string, HardwareDrift> drifts_;
   mutable std::mutex mutex_;
@@ -160,6 +162,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   ProblemOptions wanted;
   wanted.ranks = Ranks::kAll;
   wanted.choose_teams = has_teams_;
+  wanted.choose_unlike = has_unlike_teams_;
   const Cluster now = drifted_cluster(cluster_, drift);
   AGPCS_TRY(const auto problem,
             Problem::make(Graph(graph_), without_devices(now, left), running.training, wanted));

@@ -6,6 +6,7 @@
 #include "ir/base/at.h"
 #include "ir/strategy/interleaved.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/teams.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
@@ -46,8 +47,6 @@ StageSpec rough_teams(const Problem& problem, const Layout::Stage& stage, std::i
   for (std::int64_t& share : spec.shares) share = std::max<std::int64_t>(1, share);
   return spec;
 }
-
-bool is_worth_it(const TeamBody& body) { return body.members() == 1 || divides_any(body); }
 
 bool has_empty_share(const StageSpec& spec) {
   return std::find(spec.shares.begin(), spec.shares.end(), 0) != spec.shares.end();
@@ -355,7 +354,10 @@ class LayoutMaker {
         const bool chosen = !stage.teams.empty() && stage.parts.empty();
         if (chosen && !are_unlike(stage.teams)) free.push_back(static_cast<int>(s));
       }
-      if (fit_parts(tools_.problem, tools_.evaluator, strategy, free)) return strategy;
+      if (!free.empty() && fit_parts(tools_.problem, tools_.evaluator, strategy, free)) {
+        return strategy;
+      }
+      if (has_unlike_teams(strategy)) return strategy;  // nothing else helps them yet
     }
     return helped_stages(tools_.problem, tools_.evaluator, strategy);
   }
