@@ -87,7 +87,7 @@ def write_cluster(name, host_memory, attention, path):
         for host in cluster["hosts"]:
             del host["memory"]
     cluster["training"] = {"loss": {"next_token": "auto"}, "optimizer": "adamw", "attention": attention}
-    path.write_text(yaml.safe_dump(cluster))
+    path.write_text(yaml.safe_dump(cluster, sort_keys=False))
 
 
 def describe(plan):
@@ -107,13 +107,14 @@ def row(command, model, tokens, batch, name, cluster, dimensions):
     whole, seconds = compile_plan(command, model, cluster, batch, ())
     cells = [str(tokens), str(batch), name]
     cells += [f"{whole['step_seconds']:.4g}", f"{whole['gap']:.1%}", describe(whole)] if whole else ["does not fit", "", ""]
-    cells.append(f"{seconds:.1f}")
+    print("| " + " | ".join([*cells, f"{seconds:.1f}"]), end=" |", flush=True)
     apart = [(dimension,) for dimension in dimensions]
     for without in apart + [dimensions] * (len(dimensions) > 1):
         less, seconds = compile_plan(command, model, cluster, batch, without)
-        cells.append("does not fit" if less is None else "" if whole is None
-                     else f"{less['step_seconds'] / whole['step_seconds']:.3f} ({seconds:.1f} s)")
-    print("| " + " | ".join(cells) + " |", flush=True)
+        cell = ("does not fit" if less is None else f"{less['step_seconds']:.4g} s" if whole is None
+                else f"{less['step_seconds'] / whole['step_seconds']:.3f}")
+        print(f" {cell} ({seconds:.1f} s)", end=" |", flush=True)
+    print(flush=True)
 
 
 def main():

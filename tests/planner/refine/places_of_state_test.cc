@@ -2,6 +2,7 @@
 #include "planner/refine/places_of_state.h"
 
 #include "ir/strategy/offload.h"
+#include "planner/part_plans.h"
 #include "planner/plan_problem.h"
 #include "planner/refine/dqn.h"
 #include "tests/planner/evaluate/random_strategies.h"
@@ -188,6 +189,21 @@ TEST(PlacesOfState, ModelsAreCutForItWhereNothingElseFits) {
   const Evaluated best = planned(*problem);
   EXPECT_LE(best.estimate.devices.size(), 2U);
   for (const std::string& place : places(best.strategy)) EXPECT_EQ(place.substr(0, 4), "host");
+}
+
+TEST(PlacesOfState, PartsOfAClusterHaveTheMemoryOfTheirHosts) {
+  const auto problem = offloading(chain(8, 2048), fast_and_slow("250e6"), 4096);
+  const auto refiner = make_dqn_refiner(shipped_policy());
+  PlanOptions options;
+  options.refiner = refiner.get();
+  options.budget = 10;
+  int on_two = 0;
+  for (const Strategy& strategy : part_plans(*problem, options)) {
+    if (used_devices(strategy).size() > 2) continue;
+    ++on_two;  // where nothing fits without it
+    for (const std::string& place : places(strategy)) EXPECT_EQ(place.substr(0, 4), "host");
+  }
+  EXPECT_GT(on_two, 0);
 }
 
 }  // namespace
