@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/what_if_operator.h"
 
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/strategy/teams.h"

@@ -5,7 +5,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/precedence_graph.h"
-#include "cost_model/step/team_script.h"
+#include "cost_model/step/team/script.h"
 #include "ir/plan/lookup.h"
 
 #include <agpcs/plan.h>

@@ -7,7 +7,7 @@
 #include "cost_model/network/link_model.h"
 #include "cost_model/step/cost_table.h"
 #include "cost_model/step/precedence_graph.h"
-#include "cost_model/step/team_script.h"
+#include "cost_model/step/team/script.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 

@@ -2,8 +2,8 @@
 #include "cost_model/step/times.h"
 
 #include "cost_model/step/flat_step.h"
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/times.h"
 #include "ir/base/at.h"
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
@@ -225,7 +225,8 @@ class TeamStageTimes {
     return {};
   }
 
-  /// Finds the teams that share no link with another team of the stage, whichever bodies these have.
+  /// Finds the teams that share no link with another team of the stage, whichever bodies these
+  /// have.
   void find_apart() {
     std::vector<TeamPlace> teams;
     for (std::size_t replica = 0; replica < spec_.ranks.size(); ++replica) {

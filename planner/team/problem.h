@@ -2,8 +2,8 @@
 // What a team is asked to compute, and what that costs.
 #pragma once
 
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/traffic.h"
 #include "ir/graph/graph.h"
 
 #include <agpcs/training.h>

@@ -2,8 +2,8 @@
 #include "planner/team/stage_teams.h"
 
 #include "cost_model/network/link_model.h"
-#include "cost_model/step/team_times.h"
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/times.h"
+#include "cost_model/step/team/traffic.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/graph/op_table.h"

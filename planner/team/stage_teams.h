@@ -2,7 +2,7 @@
 // StageTeams: the bodies and shares of stages whose devices form teams.
 #pragma once
 
-#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team/member_costs.h"
 #include "ir/strategy/strategy.h"
 #include "ir/team/body.h"
 #include "planner/problem/problem.h"

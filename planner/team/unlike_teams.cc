@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/team/unlike_teams.h"
 
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/times.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "planner/problem/shares.h"

@@ -2,7 +2,7 @@
 // UnlikeTeams: stages whose replicas have unlike numbers of members.
 #pragma once
 
-#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team/member_costs.h"
 #include "ir/strategy/strategy.h"
 #include "ir/team/body.h"
 #include "planner/problem/problem.h"

@@ -2,8 +2,8 @@
 // RoughTeams: what stages whose replicas are teams take in a rough step.
 #pragma once
 
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/times.h"
 #include "ir/strategy/strategy.h"
 #include "planner/problem/problem.h"
 

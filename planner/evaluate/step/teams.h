@@ -3,8 +3,8 @@
 // member. Everything is worked out once and looked up afterwards.
 #pragma once
 
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/times.h"
 #include "ir/strategy/stage_memory.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/bucket_schedule.h"

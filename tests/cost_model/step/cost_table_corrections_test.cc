@@ -5,7 +5,7 @@
 #include "cost_model/kernel/operator.h"
 #include "cost_model/kernel/terms.h"
 #include "cost_model/step/cost_table.h"
-#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team/member_costs.h"
 #include "ir/graph/split/split.h"
 #include "tests/cost_model/step/profiles.h"
 #include "tests/support/builders.h"

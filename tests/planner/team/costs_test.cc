@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seconds and traffic of what members of teams do.
 #include "cost_model/fit/calibrate.h"
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/traffic.h"
 #include "ir/base/at.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/op_signature.h"

@@ -2,7 +2,7 @@
 // Parts that the planner chooses.
 #include "planner/team/parts.h"
 
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/times.h"
 #include "planner/problem/shares.h"
 #include "planner/team/stage_teams.h"
 #include "tests/planner/problem/problems.h"

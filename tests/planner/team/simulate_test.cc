@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What teams take in a simulated step, against closed forms.
 #include "cost_model/step/engine.h"
-#include "cost_model/step/member_costs.h"
 #include "cost_model/step/model.h"
 #include "cost_model/step/simulator.h"
-#include "cost_model/step/team_times.h"
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/times.h"
+#include "cost_model/step/team/traffic.h"
 #include "ir/base/at.h"
 #include "ir/plan/body/body.h"
 #include "planner/evaluate/evaluator.h"

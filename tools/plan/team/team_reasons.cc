@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plan/team/team_reasons.h"
 
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/times.h"
 #include "ir/base/at.h"
 #include "ir/base/units.h"
 #include "ir/graph/training_graph.h"

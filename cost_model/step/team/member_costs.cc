@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step/member_costs.h"
+#include "cost_model/step/team/member_costs.h"
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"

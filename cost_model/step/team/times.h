@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cost_model/network/link_model.h"
-#include "cost_model/step/member_costs.h"
-#include "cost_model/step/team_script.h"
+#include "cost_model/step/team/member_costs.h"
+#include "cost_model/step/team/script.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/split/split.h"

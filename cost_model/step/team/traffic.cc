@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/traffic.h"
 
 #include "cost_model/network/protocols.h"
 #include "ir/base/at.h"

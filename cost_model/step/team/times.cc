@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step/team_times.h"
+#include "cost_model/step/team/times.h"
 
-#include "cost_model/step/team_traffic.h"
+#include "cost_model/step/team/traffic.h"
 #include "ir/base/at.h"
 
 #include <algorithm>
