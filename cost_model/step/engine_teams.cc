@@ -131,6 +131,7 @@ void StepEngine::end_pass(int team) {
     run.team_exchange += state.exchanging;
     ranks_[at(rank)].exchanging = state.exchanging;
     finish(rank, index);
+    ranks_[at(rank)].exchanging = 0;  // the update exchanges nothing
     const PrecedenceGraph& program = *step_->ranks[at(rank)].program;
     const PrecedenceGraph::Instruction& pass = program.instructions[at(index)];
     for (int i = pass.release; i < pass.release_end; ++i) {

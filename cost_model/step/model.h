@@ -46,7 +46,6 @@ struct RankTimes {
   /// What the step's last backward pass takes longer: the team's exchanges of gradients of
   /// parameters.
   double step_end = 0;
-  double exchange = 0;  ///< in all passes of a step, in which the rank's team exchanges
   /// Of a member of a team: the parts of its passes of larger and of smaller micro-batches. All
   /// seconds of a team's passes here are those where its stage's teams alone use its links; in a
   /// step, a pass takes what its script and the traffic beside it make of it (`team_scripts`).

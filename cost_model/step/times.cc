@@ -326,7 +326,6 @@ class TeamStageTimes {
     times.smaller_forward = smaller.forward.seconds;
     times.smaller_backward = smaller.backward.seconds;
     times.step_end = larger.step_end.seconds;
-    times.exchange = exchange_seconds(larger, smaller, plan_.micro_batches, plan_.smaller_from());
     times.in_forward = part_of(larger.forward, m);
     times.in_backward = part_of(larger.backward, m);
     times.in_smaller_forward = part_of(smaller.forward, m);

@@ -85,12 +85,16 @@ class PlacesOfState {
     return evaluator_.lacking(strategy) <= 0 && try_to_go(std::move(strategy));
   }
 
-  /// Takes the strategy, with help where it lacks memory, if that makes the step shorter.
+  /// Takes the strategy, with help where it lacks memory, if that makes the step shorter. What is
+  /// helped gets its gradients grouped anew: buckets of the search have their own order.
   bool try_to_go(Strategy strategy) {
-    if (evaluator_.lacking(strategy) > 0 &&
-        !fit_memory(problem_, evaluator_, strategy, StateLevel::kParameters, SampleMoves::kYes,
-                    Offloads::kNo)) {
-      return false;
+    if (evaluator_.lacking(strategy) > 0) {
+      strategy.buckets.clear();
+      strategy.flows.clear();
+      if (!fit_memory(problem_, evaluator_, strategy, StateLevel::kParameters, SampleMoves::kYes,
+                      Offloads::kNo)) {
+        return false;
+      }
     }
     const Score score = evaluator_.evaluate_up_to(strategy, most_seconds(score_));
     if (!score.whole || !score.fits() || !is_clearly_better(score, score_)) return false;

@@ -145,10 +145,16 @@ void Gate::take_callers() {
       return;
     }
     if (caller.fd.get() < 0) return;
-    if (strangers_.size() >= kMostStrangers) make_room();
+    if (unproven() >= kMostStrangers) make_room();
     strangers_.push_back(
         {std::move(caller.fd), std::move(caller.address), {}, {}, Clock::now(), nullptr});
   }
+}
+
+std::size_t Gate::unproven() const {
+  return static_cast<std::size_t>(std::count_if(
+      strangers_.begin(), strangers_.end(),
+      [](const Stranger& stranger) { return stranger.fd.get() >= 0 && stranger.tls == nullptr; }));
 }
 
 // Gives up the oldest of those that have not proved the token: a rank does so at once, so it is the

@@ -65,6 +65,7 @@ class Gate {
   void refuse(Stranger& stranger, std::string_view why);
   void take_callers();
   void make_room();
+  std::size_t unproven() const;
 
   Fd listening_;
   ProofTerms terms_;

@@ -86,16 +86,6 @@ TeamScript TeamScript::settled(const std::vector<double>& lone) const {
   return {of(forward), of(backward), of(step_end), {}};
 }
 
-double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
-                        std::int64_t micro_batches, std::int64_t smaller_from) {
-  const auto of_pass = [](const TeamTimes& times) {
-    return times.forward.exchange + times.backward.exchange;
-  };
-  return static_cast<double>(smaller_from) * of_pass(larger) +
-         static_cast<double>(micro_batches - smaller_from) * of_pass(smaller) +
-         larger.step_end.exchange;
-}
-
 std::vector<TeamPlace> places_of_teams(const StageSpec& spec) {
   std::vector<TeamPlace> places;
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {

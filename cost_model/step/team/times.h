@@ -38,11 +38,6 @@ struct TeamTimes {
   double gradients() const { return backward.seconds + step_end.seconds; }
 };
 
-/// Returns the seconds in which a team exchanges in all passes of a step. `smaller`: the times for
-/// the micro-batches from `smaller_from` on.
-double exchange_seconds(const TeamTimes& larger, const TeamTimes& smaller,
-                        std::int64_t micro_batches, std::int64_t smaller_from);
-
 /// A team: its devices, the members in their order, and its samples of a micro-batch.
 struct TeamPlace {
   std::vector<DeviceId> devices;

@@ -12,10 +12,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -56,14 +58,20 @@ struct Simulation {
   }
 };
 
-/// Simulates a strategy whose stages with teams have two members each; the evaluator says the same,
-/// and no link carries more than it can.
-Simulation run_of(const std::string& stages) {
+/// Simulates a strategy whose stages with teams have two members each, or whose only stage has
+/// replicas of these unlike parts; the evaluator says the same, and no link carries more than it
+/// can.
+Simulation run_of(const std::string& stages,
+                  const std::vector<std::vector<std::int64_t>>& unlike = {}) {
   Simulation run;
   const Graph graph = testing::small_gpt();
   const Cluster cluster = testing::cluster_of(kSlowNics);
   Strategy strategy = testing::strategy_of(stages, graph, cluster);
-  testing::add_bodies(strategy, graph, {{1, 1}, {1, 1}});
+  if (unlike.empty()) {
+    testing::add_bodies(strategy, graph, {{1, 1}, {1, 1}});
+  } else {
+    testing::add_unlike_bodies(strategy, graph, unlike);
+  }
   run.problem = testing::problem_of(graph, cluster, 4 * strategy.micro_batches);
   const Problem& problem = *run.problem;
   run.plan = testing::lowered(problem, strategy);
@@ -125,6 +133,19 @@ TEST(TeamSharing, APassMeetsTheAllReduceOfTheNextStage) {
   EXPECT_GT(met, 0);
   const RankTimes& times = run.model.ranks[0].times;
   EXPECT_GT(last.exchanging, 1.1 * (times.in_backward.exchange + times.in_step_end.exchange));
+}
+
+TEST(TeamSharing, UnlikeTeamsOfOneStageMeet) {
+  const Simulation run =
+      run_of("micro-batches 2\nstage a/0+b/0=2 a/1+b/1+c/1=2 : *\n", {{1, 1}, {1, 1, 2}});
+  const double alone = run.model.ranks[0].times.in_forward.exchange;
+  ASSERT_GT(alone, 0);
+  EXPECT_GT(run.event(0, "forward:0").exchanging, 1.1 * alone);
+  const double without =
+      run_of("micro-batches 2\nstage a/0+b/0=2 c/0+c/1=2 : *\n", {{1, 1}, {5, 3}})
+          .event(0, "forward:0")
+          .exchanging;
+  EXPECT_NEAR(without, alone, 1e-9 * alone);
 }
 
 }  // namespace

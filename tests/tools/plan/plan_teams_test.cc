@@ -209,7 +209,17 @@ TEST(PlanTeams, ExplainSaysWhatTeamsExchangeAndWhatTheSameStagesTakeWithoutThem)
   ASSERT_EQ(e.teams->exchanges.size(), 1u);
   const StageExchanges& exchanges = e.teams->exchanges[0];
   EXPECT_EQ(exchanges.seconds, e.estimate.devices[0].team_exchange);
-  EXPECT_NEAR(exchanges.seconds, e.model.ranks[0].times.exchange, 1e-9 * exchanges.seconds);
+  const RankTimes& times = e.model.ranks[0].times;
+  EXPECT_NEAR(
+      exchanges.seconds,
+      2 * (times.in_forward.exchange + times.in_backward.exchange) + times.in_step_end.exchange,
+      1e-9 * exchanges.seconds);
+  double on_path = 0;  // which ends with an update
+  for (const PathPart& part : e.path_parts) {
+    if (part.sort == PathSort::kTeam) on_path += part.seconds;
+  }
+  EXPECT_GT(on_path, 0);
+  EXPECT_LE(on_path, exchanges.seconds * (1 + 1e-9));
   EXPECT_EQ(of.cluster.links[static_cast<std::size_t>(exchanges.link)].bandwidth, 300e9);
   EXPECT_TRUE(exchanges.meets.empty());
   std::int64_t sent = 0;  // by all, but for sums of gradients, which go between teams

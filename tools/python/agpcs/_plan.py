@@ -236,7 +236,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     stages; "segments", so that stages recompute all or nothing. The optimizer's state stays on devices in any case
     ("offload"), because neither `agpcs.torch.Job` nor DistributedDataParallel keeps it in the memory of hosts yet.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
-    layout may ask for them without it. The teams of a stage all have as many members then ("unlike-teams").
+    layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
@@ -260,8 +260,6 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
-    if "unlike-teams" not in left_out:
-        options["without"].append("unlike-teams")  # agpcs.torch.Job runs like ones alone
     if "offload" not in left_out:
         options["without"].append("offload")  # what trains in PyTorch keeps the optimizer's state on the device
     model_bytes = None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of agpcs.torch.Job (agpcs/_torch_job.py)."""
+"""Teams in agpcs.torch.Job: members of a replica, what they exchange, and sums of gradients slice by slice."""
