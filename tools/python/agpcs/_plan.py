@@ -233,8 +233,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
-    stages; "segments", so that stages recompute all or nothing. The optimizer's state stays on devices in any case
-    ("offload"), because neither `agpcs.torch.Job` nor DistributedDataParallel keeps it in the memory of hosts yet.
+    stages; "segments", so that stages recompute all or nothing; "offload", so that the optimizer's state stays on devices.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
@@ -248,7 +247,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
             raise UsageError("data_parallel and seeders, layout or a refiner are both given\n"
                              "  hint: data_parallel=True is seeders=['data_parallel'], refiner='none'")
         seeders, refiner = ["data_parallel"], "none"
-        without = (*without, "state")  # DistributedDataParallel keeps it whole
+        without = (*without, "state", "offload")  # DistributedDataParallel keeps it whole, on devices
     if layout is not None and refiner not in (None, "none"):
         raise UsageError("layout and refiner are both given\n  hint: a layout leaves nothing to a seeder or refiner")
     options = {
@@ -260,8 +259,6 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
-    if "offload" not in left_out:
-        options["without"].append("offload")  # what trains in PyTorch keeps the optimizer's state on the device
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)

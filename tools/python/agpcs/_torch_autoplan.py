@@ -406,7 +406,7 @@ def _one_stage(paths, least, said, **options):
             shares[shares.index(min(shares))] += 1
         if shares != list(plan.shares):
             layout = ",".join(f"{device}:{share}" for device, share in zip(plan.devices, shares))
-            plan = make_plan(paths[3], paths[1], all_reduce="ring", layout=layout, without=["state"], micro_batches=1,
+            plan = make_plan(paths[3], paths[1], all_reduce="ring", layout=layout, without=["state", "offload"], micro_batches=1,
                              slower=options.get("slower"))
     said += [str(warning.message) for warning in caught]
     return plan

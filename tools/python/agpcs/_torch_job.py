@@ -21,6 +21,7 @@ from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.dropout import Masks, drawing_of
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import batched
+from agpcs._job.host_state import HostState
 from agpcs._job.links import Shares
 from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits
@@ -144,8 +145,8 @@ class Job:
         return data, parts, cuts, team
 
     def _made_optimizer(self, role, own, data, values):
-        """What `optimizer_fn` makes for the Stages `own`, with what the rank owns by `role`, if there is memory for its state.
-        `values` are those of its slices, by name, of parameters which ranks divide."""
+        """What `optimizer_fn` makes for the Stages `own`, with what the rank owns by `role`, if there is memory for its state; and its
+        HostState, or None. `values` are those of its slices, by name, of parameters which ranks divide."""
         trained = role.trained(self._model)
         role.own(trained, values)
         optimizer = self._optimizer_fn(trained) if trained else None
@@ -154,8 +155,11 @@ class Job:
         if role.team is not None:
             role.team.check_optimizer(optimizer)
         check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer,
-                   [stage.module for stage in own], trained, role.buckets(self._model))
-        return optimizer
+                   role.in_host, [stage.module for stage in own], trained, role.buckets(self._model))
+        return optimizer, self._host_of(role, optimizer)
+
+    def _host_of(self, role, optimizer):
+        return HostState(optimizer, self._device) if role.in_host and optimizer is not None else None
 
     def _watch_by(self, tell, cluster, data):
         """Decides who watches steps, and what is done when a rank changes."""
@@ -195,7 +199,7 @@ class Job:
         self._inputs = [node and _Input(node) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         values = self._filling.values if self._filling.needed else cut_values(self._model, role)
-        optimizer = together("begin", lambda: self._made_optimizer(role, own, data, values))
+        optimizer, _ = together("begin", lambda: self._made_optimizer(role, own, data, values))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
         self._take(data, role, own, optimizer)
 
@@ -204,9 +208,10 @@ class Job:
         self.plan, self._data, self._role = role.plan, data, role
         self.stage: str = ",".join(role.stages)  #: of this rank, "s1"; "s1,s3" if it has several
         self.optimizer: torch.optim.Optimizer | None = optimizer
-        self._checkpoints = Checkpoints(self._model, self._state, optimizer, role, self.scaler, self._masks)
+        host = self._host_of(role, optimizer)
+        self._checkpoints = Checkpoints(self._model, self._state, optimizer, host, role, self.scaler, self._masks)
         self._wanted = sorted({number for stage in own for number in stage.inputs})
-        self._update.take(optimizer, role.counted())
+        self._update.take(optimizer, host, role.counted())
         self._mean_loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device)
         losses = {self._exported.graph.loss_stage: self._mean_loss.part}
         buckets = role.buckets(self._model)
@@ -332,9 +337,9 @@ class Job:
             if team is not None:
                 team.take(self._model)
             own = [after.parts[number] for number in after.numbers]
-            optimizer = self._made_optimizer(after, own, data, values)
+            optimizer, host = self._made_optimizer(after, own, data, values)
             check_schedule(self.optimizer, optimizer)
-            checkpoints = Checkpoints(self._model, self._state, optimizer, after, self.scaler, self._masks)
+            checkpoints = Checkpoints(self._model, self._state, optimizer, host, after, self.scaler, self._masks)
             fill(checkpoints, after.owned, found, told)
             return own, optimizer
 

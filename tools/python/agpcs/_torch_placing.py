@@ -71,10 +71,6 @@ def _refuse(data):
     if training["schedule"] == "interleaved":
         refuse_for_teams(data, "run with interleaved stages")
     for stage in data["stages"]:
-        if stage.get("state_in") == "host":
-            raise UsageError(f"stage {stage['name']} of the plan has the optimizer's state in the memory of hosts, which "
-                             "agpcs.torch.Job does not do yet\n"
-                             "  hint: make the plan with agpcs-compile --without offload, or replay it with agpcs-run")
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
 

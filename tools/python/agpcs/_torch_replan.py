@@ -71,7 +71,7 @@ class Replanning:
         options = {"slower": slower, "micro_batches": first.micro_batches}
         best = plan_on_all(first.files, fewest_samples(first.files), [], first.devices, **options)
         layout = ",".join(f"{name}:{share}" for name, share in zip(running.devices, running.shares))
-        now = make_plan(first.files[3], first.files[1], all_reduce="ring", layout=layout, without=["state"], **options)
+        now = make_plan(first.files[3], first.files[1], all_reduce="ring", layout=layout, without=["state", "offload"], **options)
         seconds = now.estimates.step_seconds, best.estimates.step_seconds
         better = best.ranks == first.ranks and seconds[1] < (1 - LEAST_GAIN) * seconds[0]
         return best.text if better else None, *seconds

@@ -27,11 +27,11 @@ _NOT_SETTINGS = ("params", "param_names")
 
 
 class Checkpoints:
-    """`state` is the ModuleState of `model`, `optimizer` that of this rank or None, with what the Role `role` owns; `scaler` and
-    the Masks `masks` are None where there are none."""
+    """`state` is the ModuleState of `model`, `optimizer` that of this rank or None, with what the Role `role` owns, and `host` its
+    HostState or None; `scaler` and the Masks `masks` are None where there are none."""
 
-    def __init__(self, model, state, optimizer, role, scaler, masks):
-        self._model, self._state, self._optimizer, self._role = model, state, optimizer, role
+    def __init__(self, model, state, optimizer, host, role, scaler, masks):
+        self._model, self._state, self._optimizer, self._host, self._role = model, state, optimizer, host, role
         self._of_all = {"scaler": scaler, "dropout": masks}  # what every rank has alike, by its place in the state
         self._names = {id(tensor): name for name, tensor in role.owned.items()}
         self._trained = set(role.owned)
@@ -184,7 +184,10 @@ class Checkpoints:
                 packed["state"][i] = {key: self._own(names[i], key, value) for key, value in by_parameter[names[i]][0].items()}
             group.update(of_each[0] if of_each else {})
         packed["state"] = {i: state for i, state in packed["state"].items() if state}
-        self._optimizer.load_state_dict(packed)
+        if self._host is None:
+            self._optimizer.load_state_dict(packed)
+        else:
+            self._host.load(packed)
 
     def _own(self, name, key, value):
         team = self._role.team

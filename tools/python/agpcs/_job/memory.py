@@ -12,6 +12,7 @@ import warnings
 import torch
 
 from agpcs._errors import InvalidInput, PlanMismatch
+from agpcs._job.host_state import stand_in, window_bytes
 
 
 def plan_data(plan, file, cluster=None, known=None):
@@ -37,17 +38,20 @@ def plan_data(plan, file, cluster=None, known=None):
     return data
 
 
-def check_fits(memory, planned, optimizer, modules, trained, buckets):
+def check_fits(memory, planned, optimizer, in_host, modules, trained, buckets):
     """Refuses an optimizer whose state does not fit beside what else a rank needs. `memory` is what the plan has of the
-    rank, `planned` its optimizer. Within torch.autocast, a plan's parameters and gradients have half the bytes of the
-    module's, so those of the module count: of the GraphModules `modules`, of their (name, parameter) in `trained`, and what of
-    `buckets` travels in another type. Of what ranks divide, the rank's slices count, and the largest bucket of gradients, which is
-    summed while another fills; what fills, and what passes gather, is in the plan's workspace."""
+    rank, `planned` its optimizer; of state that is `in_host`, the device has a window. Within torch.autocast, a plan's
+    parameters and gradients have half the bytes of the module's, so those of the module count: of the GraphModules `modules`,
+    of their (name, parameter) in `trained`, and what of `buckets` travels in another type. Of what ranks divide, the rank's
+    slices count, and the largest bucket of gradients, which is summed while another fills; what fills, and what passes
+    gather, is in the plan's workspace."""
     if memory is None or optimizer is None:
         return
     state = state_bytes(optimizer)
     if state is None:
         return
+    if in_host:
+        state = window_bytes(state, optimizer)
     held = {id(tensor): tensor.nbytes for stage in modules for tensor in (*stage.parameters(), *stage.buffers())}
     made = {id(parameter): parameter.nbytes for _, parameter in trained}
     copied, summed = 0, 0
@@ -75,15 +79,10 @@ def state_bytes(optimizer):
     after a step on copies of them on the device "meta". None, with a warning, if it takes no such step."""
     copies = {parameter: torch.nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
               for group in optimizer.param_groups for parameter in group["params"]}
-    # As the optimizer itself: its constructor may have arguments that nobody knows here.
-    other = object.__new__(type(optimizer))
-    other.__dict__.update(vars(optimizer))
-    other.__dict__.pop("step", None)  # of a schedule
-    other._optimizer_step_pre_hooks, other._optimizer_step_post_hooks = collections.OrderedDict(), collections.OrderedDict()
     plain = ("fused", "foreach", "capturable")  # they change how a step computes, not what is kept
-    other.param_groups = [{**group, **{key: False for key in plain if key in group},
-                           "params": [copies[parameter] for parameter in group["params"]]} for group in optimizer.param_groups]
-    other.state = collections.defaultdict(dict)
+    groups = [{**group, **{key: False for key in plain if key in group}, "params": [copies[parameter] for parameter in group["params"]]}
+              for group in optimizer.param_groups]
+    other = stand_in(optimizer, groups, collections.defaultdict(dict))
     for parameter, state in optimizer.state.items():
         other.state[copies[parameter]] = {key: _on_meta(value) for key, value in state.items()}
     for copy in copies.values():

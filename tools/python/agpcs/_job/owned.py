@@ -105,14 +105,18 @@ def treats_elements(optimizer):
     return optimizer is None or type(optimizer) in _ELEMENTWISE
 
 
-def divide(optimizer, trained, owned, slices, rank):
-    """Gives an optimizer, which was made for the (name, parameter) in `trained`, what its rank owns of them instead."""
+def check_elementwise(optimizer, why, hint):
+    """Refuses an optimizer that may not treat each element by itself, because `why` it has to."""
     if not treats_elements(optimizer):
         kind = type(optimizer)
         raise UsageError(
-            f"the plan divides the optimizer's state, and {kind.__module__}.{kind.__qualname__} may need all of a parameter at once: it is "
-            f"none of {', '.join(kind.__name__ for kind in _ELEMENTWISE)} of torch.optim\n"
-            "  hint: agpcs.plan(..., without=['state'])")
+            f"{why}, and {kind.__module__}.{kind.__qualname__} may need all of a parameter at once: it is "
+            f"none of {', '.join(kind.__name__ for kind in _ELEMENTWISE)} of torch.optim\n  hint: {hint}")
+
+
+def divide(optimizer, trained, owned, slices, rank):
+    """Gives an optimizer, which was made for the (name, parameter) in `trained`, what its rank owns of them instead."""
+    check_elementwise(optimizer, "the plan divides the optimizer's state", "agpcs.plan(..., without=['state'])")
     names = {id(parameter): name for name, parameter in trained}
     for group in optimizer.param_groups:
         kept = [i for i, parameter in enumerate(group["params"]) if names[id(parameter)] in owned]
@@ -155,11 +159,11 @@ def whole_states(by_parameter, role, model):
             if not of_elements(key, value):
                 continue
             if role.rank == first.rank:
-                parts = [value, *(torch.empty(one.end - one.begin, dtype=value.dtype, device=value.device) for one in others)]
+                parts = [value, *(torch.empty(one.end - one.begin, dtype=value.dtype, device=role.links.device) for one in others)]
                 operations += [dist.P2POp(dist.irecv, part, one.rank) for part, one in zip(parts[1:], others)]
                 found[name, key] = parts
             else:
-                kept.append(value.contiguous())
+                kept.append(value.to(role.links.device).contiguous())
                 operations.append(dist.P2POp(dist.isend, kept[-1], first.rank))
     for work in dist.batch_isend_irecv(operations) if operations else ():
         work.wait()

@@ -179,11 +179,13 @@ class Replanning:
 
     def _left_out(self):
         """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
-        that is not known: one whose ranks do not divide state may have been made so that they do not."""
+        that is not known: one whose ranks do not divide state, or keep it on devices, may have been made so that they do."""
         levels = {group.state for group in self._running.groups}
         unknown = next((more for level, more in _MORE.items() if level in levels), ("state",))
+        if all(stage.state_in == "device" for stage in self._running.stages):
+            unknown = (*unknown, "offload")
         known = unknown if self._running.without is None else self._running.without
-        return known if self.may_divide else (*known, "state")
+        return known if self.may_divide else (*known, "state", "offload")
 
     def _better(self, search):
         """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the

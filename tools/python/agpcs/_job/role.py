@@ -35,6 +35,7 @@ class Role:
         self.stages = [self.shares.stages[number] for number in self.numbers]  #: their names
         self.replica = self.shares.replica_of(self.numbers[0], self.rank)  #: in each of its stages
         self.team = team
+        self.in_host = any(data["stages"][number].get("state_in") == "host" for number in self.numbers)  #: the optimizer's state
         self.cuts = [cut for cut in cuts if {cut.source, cut.target} & set(self.numbers)]
         self._readers = {}  # by name of a parameter or buffer: the ranks of each stage that has it
         for number, part in enumerate(parts):

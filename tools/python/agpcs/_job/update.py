@@ -26,10 +26,10 @@ class Update:
         self.norm = None  #: of the last step's gradients, before they were clipped
         self._finite = None  # whether the step's gradients are; None: nobody has looked at them yet
 
-    def take(self, optimizer, counted):
-        """Steps `optimizer` from now on, which is that of this rank's parameters, or None. Of the parameters, this rank
-        counts those in `counted`: over all ranks, each is counted once."""
-        self._optimizer, self._counted = optimizer, counted
+    def take(self, optimizer, host, counted):
+        """Steps `optimizer` from now on, which is that of this rank's parameters, or None; `host` is its HostState, or None. Of the
+        parameters, this rank counts those in `counted`: over all ranks, each is counted once."""
+        self._optimizer, self._host, self._counted = optimizer, host, counted
 
     @property
     def waits(self):
@@ -50,7 +50,7 @@ class Update:
             self.agree()
         finite, self._finite = self._finite, None
         if finite and self._optimizer is not None:
-            self._optimizer.step()
+            (self._optimizer if self._host is None else self._host).step()
         if self.scaler is not None:
             self.scaler.update()
 

@@ -2,7 +2,7 @@
 """Sums of gradients where the replicas of a stage are unlike teams (docs/design/teams.md, ir/plan/body/slices.h).
 
 Each replica has all elements of a parameter, in parts along some axis or as copies. The common refinement of these divisions cuts the
-parameter into slices, each of which every replica has on one member, or on several that have the same copies. What the same ranks have
+parameter into boxes, each of which every replica has on one member, or on several that have the same copies. What the same ranks have
 of a bucket is one sum.
 """
 
@@ -18,7 +18,7 @@ from agpcs._job.buckets import Bucket
 from agpcs._job.teams.exchange import COPY
 
 
-class Slice(typing.NamedTuple):
+class Box(typing.NamedTuple):
     """What ranks sum of a parameter: the elements of these ranges, of other axes all."""
 
     parameter: str
@@ -48,7 +48,7 @@ class SliceSum(typing.NamedTuple):
     """What the same ranks sum of a bucket."""
 
     ranks: tuple[int, ...]  #: ascending
-    slices: tuple[Slice, ...]
+    boxes: tuple[Box, ...]
 
     def counts(self, members, rank):
         """Whether what `rank` has counts, one of the `members` of a replica: of copies, that of the first member does."""
@@ -68,19 +68,19 @@ def slice_sums(parameters, replicas):
         along = [[(axis, *ends) for ends in zip(sorted(of_axis), sorted(of_axis)[1:])] for axis, of_axis in sorted(cuts.items())]
         for ranges in itertools.product(*along):
             for ranks in _who_sum([_holders(ranks, lying, ranges) for ranks, lying in lies]):
-                found.setdefault(ranks, []).append(Slice(name, ranges))
-    return [SliceSum(ranks, tuple(slices)) for ranks, slices in sorted(found.items())]
+                found.setdefault(ranks, []).append(Box(name, ranges))
+    return [SliceSum(ranks, tuple(boxes)) for ranks, boxes in sorted(found.items())]
 
 
 def _holders(ranks, lying, ranges):
-    """The members of a replica that have a slice."""
+    """The members of a replica that have a box."""
     along = next(((begin, end) for axis, begin, end in ranges if lying.kind == "part" and axis == lying.axis), None)
     return [rank for member, rank in enumerate(ranks)
             if along is None or _begin_in(lying, member, lying.axis, *along) is not None]
 
 
 def _who_sum(holders):
-    """The sets of ranks that sum a slice which each replica's `holders` have: those of one number where replicas have as many copies,
+    """The sets of ranks that sum a box which each replica's `holders` have: those of one number where replicas have as many copies,
     else all together."""
     if len({len(ranks) for ranks in holders}) == 1:
         return [tuple(sorted(ranks)) for ranks in zip(*holders)]
@@ -101,17 +101,17 @@ class SlicedBucket(Bucket):
         """Of its gradients: slices travel in memory of their own."""
         return self.bytes
 
-    def _slices(self, one):
-        """The (parameter, Slice, how it lies here) of a sum whose parameters have gradients."""
-        for part in one.slices:
-            parameter = self._by_name[part.parameter]
+    def _boxes(self, one):
+        """The (parameter, Box, how it lies here) of a sum whose parameters have gradients."""
+        for box in one.boxes:
+            parameter = self._by_name[box.parameter]
             if parameter.grad is not None:
-                yield parameter, part, self._lying.get(part.parameter, COPY)
+                yield parameter, box, self._lying.get(box.parameter, COPY)
 
     def begin(self):
         self._flat = []
         for one, process_group, counts in self._sums:
-            own = [part.of(parameter.grad, lying, self._member) for parameter, part, lying in self._slices(one)]
+            own = [box.of(parameter.grad, lying, self._member) for parameter, box, lying in self._boxes(one)]
             if not own:
                 continue
             flat = self._travelling(own)
@@ -126,10 +126,10 @@ class SlicedBucket(Bucket):
             work.wait()
         summed = {}  # by number of a parameter: (it, its gradient)
         for one, flat in self._flat if self._works else ():
-            for parameter, part, lying in self._slices(one):
+            for parameter, box, lying in self._boxes(one):
                 # A gradient of its own: autograd may give two parameters one.
                 _, gradient = summed.setdefault(id(parameter), (parameter, torch.empty_like(parameter.grad)))
-                into = part.of(gradient, lying, self._member)
+                into = box.of(gradient, lying, self._member)
                 into.copy_(flat[:into.numel()].view(into.shape))
                 flat = flat[into.numel():]
         for parameter, gradient in summed.values():
