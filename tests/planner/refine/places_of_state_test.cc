@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -105,6 +106,13 @@ TEST(PlacesOfState, WithoutLinksNothingChanges) {
   EXPECT_TRUE(strategy == before);
 }
 
+/// Groups gradients, and lets the last buckets of stages be summed first where a search may.
+void put_buckets_in_other_orders(Evaluator& evaluator, Strategy& strategy) {
+  strategy = evaluator.grouped(strategy);
+  const auto fills = [](const StageSpec& spec) { return spec.state >= StateLevel::kGradients; };
+  if (std::ranges::none_of(strategy.stages, fills)) std::ranges::reverse(strategy.buckets);
+}
+
 TEST(PlacesOfState, StepsOfRandomStrategiesNeverGetLonger) {
   Rng rng(7);
   int tried = 0, moved = 0;
@@ -116,6 +124,7 @@ TEST(PlacesOfState, StepsOfRandomStrategiesNeverGetLonger) {
     Strategy strategy = random_strategy(rng, *problem);
     for (StageSpec& spec : strategy.stages) spec.state_in_host = rng.below(2) == 0;
     Evaluator evaluator(*problem);
+    if (i % 2 == 1) put_buckets_in_other_orders(evaluator, strategy);
     Score score = evaluator.evaluate(strategy);
     if (!score.fits()) continue;
     ++tried;
