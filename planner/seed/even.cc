@@ -256,6 +256,7 @@ class EvenSeeds {
         if (offload && !may_offload(problem_)) break;
         EvenCut cut = row.costs->cut(shape.stages, shape.micro_batches, 1, offload);
         if (cut.bounds.empty()) continue;
+        if (any && cut.bounds == found_.back().bounds) continue;  // hosts change nothing
         any = true;
         const double seconds = seconds_of(cut, shape.micro_batches);
         best = std::min(best, seconds);
