@@ -235,15 +235,19 @@ void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   if (found) take(std::move(*found), options, decision);
 }
 
-/// Takes a plan in which devices have several stages where that is better.
+/// Takes a plan in which devices have several stages where that is better. `plain` is the plan
+/// without teams, from which the search begins, too, where the plan has teams.
 void use_interleaved(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
-                     const PlanOptions& options, Decision& decision) {
+                     const std::optional<Seed>& plain, const PlanOptions& options,
+                     Decision& decision) {
   const bool known = std::ranges::any_of(seeds.pool.all(), [](const Seed& seed) {
     return seed.strategy.schedule == Schedule::kInterleaved;
   });
   if (!known && !options.interleave) return;
   const Seed now = seed_of(evaluator, decision);
-  std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds.pool, options);
+  SeedPool pool = seeds.pool;
+  if (plain && !decision.strategy.bodies.empty()) pool.add(*plain);
+  std::optional<Seed> found = search_interleaved(problem, evaluator, now, pool, options);
   if (found) take(std::move(*found), options, decision);
 }
 
@@ -269,10 +273,12 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
     search(problem, evaluator, plain, options, decision);
   }
   use_two_stages(problem, evaluator, options, decision);
+  std::optional<Seed> before_teams;
   if (problem.options.choose_teams && decision.strategy.schedule != Schedule::kInterleaved) {
+    before_teams = seed_of(evaluator, decision);
     use_teams(problem, evaluator, seeds, options, decision);
   }
-  use_interleaved(problem, evaluator, seeds, options, decision);
+  use_interleaved(problem, evaluator, seeds, before_teams, options, decision);
   return decision;
 }
 

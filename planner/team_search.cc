@@ -10,7 +10,6 @@
 #include "planner/problem/stage_timers.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/seed/fit_memory.h"
-#include "planner/seed/layout/layout.h"
 #include "planner/team/kind_degrees.h"
 #include "planner/team/stage_teams.h"
 #include "planner/team/starts.h"
@@ -26,6 +25,7 @@ namespace agpcs {
 namespace {
 
 constexpr int kMostOfAClimb = 30;       // evaluations
+constexpr double kNearlyAsFast = 1.06;  // a rough step of unlike teams may be so much too long
 constexpr std::size_t kMostUnlike = 3;  // degrees of a stage's kinds that are tried at a time
 constexpr double kWorthAClimb = 1.1;    // of the best step, for seeds with teams
 constexpr std::size_t kDegrees[] = {1, 2, 4, 8};
@@ -230,7 +230,8 @@ class TeamClimber {
   bool is_roughly_slower(const Strategy& strategy) {
     if (!has_unlike_teams(strategy) || !score_.fits()) return false;
     if (!rough_) rough_.emplace(problem_);
-    return rough_->step(strategy, timers_.of(strategy)).seconds > kRoughSlack * score_.step_seconds;
+    return rough_->step(strategy, timers_.of(strategy)).seconds >
+           kNearlyAsFast * score_.step_seconds;
   }
 
   /// Gives members smaller parts where memory lacks.
@@ -321,8 +322,8 @@ class TeamClimber {
   Score score_;
 };
 
-/// Returns the best seeds with teams: the best one whose teams are alike, and the best one of which
-/// some are unlike.
+/// Returns the best seeds with teams, the better first: the best one whose teams are alike, and the
+/// best one of which some are unlike.
 std::vector<Seed> starts_with_teams(const SeedPool& seeds) {
   std::vector<Seed> starts;
   for (const bool unlike : {false, true}) {
@@ -334,6 +335,8 @@ std::vector<Seed> starts_with_teams(const SeedPool& seeds) {
     std::erase_if(some, [](const Seed& seed) { return seed.strategy.bodies.empty(); });
     if (!some.empty()) starts.push_back(std::move(some.front()));
   }
+  std::ranges::stable_sort(
+      starts, [](const Seed& a, const Seed& b) { return is_better(a.score, b.score); });
   return starts;
 }
 

@@ -92,8 +92,8 @@ class Evaluator::Impl {
   }
 
  private:
-  /// Returns the plan of a strategy with unlike teams, of which nothing is looked up. Searches ask
-  /// for few of them.
+  /// Returns the plan of a strategy with unlike teams, of which nothing but the memory of the last
+  /// one is looked up. Searches ask for few of them.
   Plan plan_of_unlike(const Strategy& strategy, Strategy& grouped) const {
     grouped = strategy;
     Result<Plan> plan = plan_of(problem_, grouped, {});
@@ -101,11 +101,13 @@ class Evaluator::Impl {
     return *std::move(plan);
   }
 
-  std::int64_t lacking_of_plan(const Strategy& strategy) const {
+  std::int64_t lacking_of_plan(const Strategy& strategy) {
+    if (last_unlike_ && last_unlike_->first == strategy) return last_unlike_->second;
     Strategy grouped;
     const Plan plan = plan_of_unlike(strategy, grouped);
     const Result<MemoryFit> fit = memory_fit(problem_, grouped, plan);
     AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
+    last_unlike_.emplace(strategy, fit->lacking());
     return fit->lacking();
   }
 
@@ -403,6 +405,8 @@ class Evaluator::Impl {
   StepFolder folder_;
   StepEngine engine_;
   FlatStep step_;
+  /// The last strategy with unlike teams of whose memory was asked, and what it lacks.
+  std::optional<std::pair<Strategy, std::int64_t>> last_unlike_;
 
   // These describe the current strategy.
   const Strategy* strategy_ = nullptr;

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where teams are worth something: a model on clusters with fast links, with slow ones, and of unlike kinds.
 
-    PYTHONPATH=build/release/python teams_space.py [--layers N] [--batch N]... [--cluster NAME]... [--bin build/release/bin]
+    PYTHONPATH=build/release/python teams_space.py [--layers N] [--tokens N] [--batch N]... [--cluster NAME]...
+        [--bin build/release/bin]
 
-A GPT of 2,048 hidden elements and 2,048 tokens, exported from PyTorch without values, in fp16 with Adam. Prints a row for each
+A GPT of 2,048 hidden elements and (without --tokens) 2,048 tokens, exported from PyTorch without values, in fp16 with Adam. Prints a row for each
 cluster and batch: the step of the plan, what it is, the step of the plan without teams (`--without teams`) and the quotient
 of both, the processor time of the command and by what factor it is more than without teams, and why there are teams or
 none, as `agpcs-plan explain` says it. Ends with 1 if a plan takes longer than the one without teams.
@@ -26,7 +27,7 @@ from torch.nn import functional
 import agpcs.torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-WIDTH, HEADS, TOKENS, WORDS = 2048, 16, 2048, 32000
+WIDTH, HEADS, WORDS = 2048, 16, 32000
 HOSTS = {
     "h100x8": "[{name: h, devices: {kind: H100-SXM5-80GB, count: 8}, interconnect: nvswitch-h100}]",
     "a100x16": "[{name: a, count: 2, devices: {kind: A100-SXM4-40GB, count: 8}, interconnect: nvswitch-a100, nic: ib-hdr}]",
@@ -39,28 +40,33 @@ HOSTS = {
                      "{name: v, devices: {kind: V100-SXM2-16GB, count: 4}, interconnect: nvlink2, nic: roce-100g}]",
     "a100x2-v100x2-each": "[{name: m, count: 2, devices: [{kind: A100-PCIe-40GB, count: 2}, {kind: V100-PCIe-16GB, count: 2}], "
                           "interconnect: pcie3x16, nic: ethernet-25g}]",
+    "a100x2-v100x4": "[{name: a, devices: {kind: A100-SXM4-40GB, count: 2}, interconnect: nvlink3, nic: ib-hdr}, "
+                     "{name: v, devices: {kind: V100-SXM2-32GB, count: 4}, interconnect: nvlink2, nic: ib-hdr}]",
+    "h100x2-a100x4": "[{name: h, devices: {kind: H100-SXM5-80GB, count: 2}, interconnect: nvswitch-h100, nic: ib-ndr}, "
+                     "{name: a, devices: {kind: A100-SXM4-40GB, count: 4}, interconnect: nvswitch-a100, nic: ib-ndr}]",
 }
 
 
 class Layer(nn.Module):
-    def __init__(self):
+    def __init__(self, tokens):
         super().__init__()
+        self.tokens = tokens
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
-        query, key, value = (part.view(-1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2)
+        query, key, value = (part.view(-1, self.tokens, HEADS, WIDTH // HEADS).transpose(1, 2)
                              for part in self.qkv(self.norm1(x)).split(WIDTH, -1))
         found = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(found.transpose(1, 2).reshape(-1, TOKENS, WIDTH))
+        x = x + self.out(found.transpose(1, 2).reshape(-1, self.tokens, WIDTH))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers):
+    def __init__(self, layers, tokens):
         super().__init__()
-        self.words, self.layers = nn.Embedding(WORDS, WIDTH), nn.Sequential(*(Layer() for _ in range(layers)))
+        self.words, self.layers = nn.Embedding(WORDS, WIDTH), nn.Sequential(*(Layer(tokens) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, ids):
@@ -139,6 +145,7 @@ def row(commands, folder, model, name, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--cluster", choices=HOSTS, action="append")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
@@ -150,8 +157,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         with torch.device("meta"):
-            gpt = Gpt(options.layers)
-        ids = torch.zeros(2, TOKENS, dtype=torch.long, device="meta")
+            gpt = Gpt(options.layers, options.tokens)
+        ids = torch.zeros(2, options.tokens, dtype=torch.long, device="meta")
         agpcs.torch.export(gpt, (ids,), folder / "gpt.onnx", input_names=["ids"], weights=False)
         for cluster in options.cluster or HOSTS:
             for batch in options.batch or (2, 8, 64):

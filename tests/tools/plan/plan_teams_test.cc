@@ -215,7 +215,7 @@ TEST(PlanTeams, ExplainSaysWhatTeamsExchangeAndWhatTheSameStagesTakeWithoutThem)
       2 * (times.in_forward.exchange + times.in_backward.exchange) + times.in_step_end.exchange,
       1e-9 * exchanges.seconds);
   double on_path = 0;  // which ends with an update
-  for (const PathPart& part : e.path_parts) {
+  for (const PathPart& part : e.parts) {
     if (part.sort == PathSort::kTeam) on_path += part.seconds;
   }
   EXPECT_GT(on_path, 0);
