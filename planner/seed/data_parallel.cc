@@ -145,10 +145,14 @@ class DataParallelSeeder : public Seeder {
       }
       const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
       if (!fits && may_divide(problem, StateLevel::kParameters)) {
+        // State in hosts lets fewer micro-batches fit, which need not be faster.
         for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
-          auto gathered = helped(StateLevel::kParameters, recomputes, Offloads::kYes);
-          if (gathered && gathered->stages[0].state == StateLevel::kParameters) {
-            add(*std::move(gathered));
+          for (const Offloads offloads : {Offloads::kNo, Offloads::kYes}) {
+            if (offloads == Offloads::kYes && !may_offload(problem)) break;
+            auto gathered = helped(StateLevel::kParameters, recomputes, offloads);
+            if (gathered && gathered->stages[0].state == StateLevel::kParameters) {
+              add(*std::move(gathered));
+            }
           }
         }
       }

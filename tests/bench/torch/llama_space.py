@@ -3,7 +3,7 @@
 """Llama-3 8B as a user plans it: exported from transformers without values, and planned by agpcs-compile.
 
     PYTHONPATH=build/release/python llama_space.py [--tokens 2048]... [--cluster NAME]... [--batch-tokens N]... \\
-        [--dimension NAME]... [--attention steps|fused] [--host-memory 256GB] [--bin build/release/bin]
+        [--dimension NAME]... [--host-memory 256GB] [--bin build/release/bin]
 
 Prints a row for each length of sequences, batch and cluster: the step with the whole space of plans, how far it is from the
 bound, the processor time of the command, and for each dimension of the space (`--without`) the step without it, divided by
@@ -72,21 +72,18 @@ def compile_plan(command, model, cluster, batch, without):
     return (json.loads(done.stdout) if done.returncode == 0 else None), seconds
 
 
-def write_cluster(name, host_memory, attention, path):
+def write_cluster(name, host_memory, path):
     """Writes the cluster with memory of hosts. Kinds of mixed-32 that have figures of their own get the link that the catalog
     has of such devices."""
     text = CLUSTERS[name] or (ROOT / "samples/clusters" / f"{name}.yaml").read_text()
     cluster = yaml.safe_load(text)
-    for host in cluster["hosts"]:
+    for host in cluster["hosts"] if host_memory != "0B" else ():
         host["memory"] = host_memory
     links = {"p100": "pcie3x16", "a100": "pcie4x16"}
     for kind, figures in cluster.get("device_kinds", {}).items():
         if "hardware" not in figures:
             figures["host_link"] = links[kind]
-    if host_memory == "0B":
-        for host in cluster["hosts"]:
-            del host["memory"]
-    cluster["training"] = {"loss": {"next_token": "auto"}, "optimizer": "adamw", "attention": attention}
+    cluster["training"] = {"loss": {"next_token": "auto"}, "optimizer": "adamw"}
     path.write_text(yaml.safe_dump(cluster, sort_keys=False))
 
 
@@ -123,7 +120,6 @@ def main():
     parser.add_argument("--cluster", choices=CLUSTERS, action="append")
     parser.add_argument("--batch-tokens", type=int, action="append")
     parser.add_argument("--dimension", choices=DIMENSIONS, action="append")
-    parser.add_argument("--attention", choices=("steps", "fused"), default="steps")
     parser.add_argument("--host-memory", default="256GB")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     options = parser.parse_args()
@@ -137,7 +133,7 @@ def main():
             export(tokens, model)
             for batch_tokens in options.batch_tokens or (BATCH_TOKENS,):
                 for name in options.cluster or CLUSTERS:
-                    write_cluster(name, options.host_memory, options.attention, cluster)
+                    write_cluster(name, options.host_memory, cluster)
                     row(options.bin / "agpcs-compile", model, tokens, batch_tokens // tokens, name, cluster, dimensions)
 
 
