@@ -245,9 +245,13 @@ void use_interleaved(const Problem& problem, Evaluator& evaluator, const Seeds& 
   });
   if (!known && !options.interleave) return;
   const Seed now = seed_of(evaluator, decision);
-  SeedPool pool = seeds.pool;
-  if (plain && !decision.strategy.bodies.empty()) pool.add(*plain);
-  std::optional<Seed> found = search_interleaved(problem, evaluator, now, pool, options);
+  std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds.pool, options);
+  if (plain && !decision.strategy.bodies.empty()) {
+    // Its climbs go over what is no better than the plan with teams.
+    std::optional<Seed> other = search_interleaved(problem, evaluator, *plain, seeds.pool, options);
+    const Score& best = found ? found->score : now.score;
+    if (other && is_better(other->score, best)) found = std::move(other);
+  }
   if (found) take(std::move(*found), options, decision);
 }
 
