@@ -194,6 +194,26 @@ std::string idle_teams_warning(const Compiled& compiled) {
   return text;
 }
 
+/// Returns a warning if accelerators have unlike teams, by which not everything trains yet.
+std::string unlike_teams_warning(const Compiled& compiled) {
+  const Evaluated& best = compiled.planned.best;
+  const Cluster& cluster = compiled.problem->cluster;
+  for (std::size_t s = 0; s < best.strategy.stages.size(); ++s) {
+    const StageSpec& spec = best.strategy.stages[s];
+    const auto is_accelerator = [&](DeviceId id) {
+      return cluster.kind_of(id).processors.count > 0;
+    };
+    if (!spec.has_unlike_teams() || std::ranges::none_of(all_devices(spec), is_accelerator))
+      continue;
+    return fmt::format(
+        "warning: the replicas of stage {} are teams of unlike numbers of devices: agpcs.torch.Job "
+        "trains by this plan, and agpcs-run on CPUs alone\n"
+        "  hint: --without unlike-teams for agpcs-run on accelerators\n",
+        best.plan.stages[s].name);
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
@@ -247,6 +267,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
   progress.made(compiled.planned);
   if (!options.layout.empty()) stages.warn(idle_teams_warning(compiled));
+  stages.warn(unlike_teams_warning(compiled));
   return compiled;
 }
 

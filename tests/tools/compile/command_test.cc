@@ -119,6 +119,17 @@ TEST_F(CompileCommand, RefusesAFileThatItCannotWriteBeforeItPlans) {
   EXPECT_EQ(of_plan.errors(), folder_.string() + ": error: cannot be written: Is a directory\n");
 }
 
+TEST_F(CompileCommand, SaysWhatDoesNotTrainByUnlikeTeamsOnAccelerators) {
+  const std::string warning = "warning: the replicas of stage s0 are teams of unlike numbers";
+  Process unlike(command({"--layout", "volta/0,ampere/0+ampere/1"}));
+  EXPECT_EQ(unlike.wait(), 0) << unlike.errors();
+  EXPECT_THAT(unlike.errors(), HasSubstr(warning));
+  EXPECT_THAT(unlike.errors(), HasSubstr("  hint: --without unlike-teams for agpcs-run"));
+  Process alike(command({"--layout", "volta/0+volta/1,ampere/0+ampere/1"}));
+  EXPECT_EQ(alike.wait(), 0) << alike.errors();
+  EXPECT_THAT(alike.errors(), Not(HasSubstr(warning)));
+}
+
 TEST_F(CompileCommand, QuietTellsNothing) {
   Process process(command({"--budget", "50", "--quiet"}));
   EXPECT_EQ(process.wait(), 0);
