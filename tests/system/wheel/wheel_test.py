@@ -74,7 +74,8 @@ class Wheel(unittest.TestCase):
         licences, = self.site.glob("agpcs-*.dist-info/licenses")
         for library in (self.site / "agpcs.libs").iterdir():
             name = library.name.partition("-")[0]
-            name = {"yaml": "libyaml-cpp", "libcrypto": "libssl", "libtcmalloc_minimal": "libtcmalloc-minimal"}.get(name, name)  # licences are named as Debian's packages
+            # Licences are named as Debian's packages.
+            name = {"yaml": "libyaml-cpp", "libcrypto": "libssl", "libtcmalloc_minimal": "libtcmalloc-minimal"}.get(name, name)
             self.assertTrue(any(file.name.startswith(name) for file in licences.iterdir()), library.name)
         self.assertTrue((licences / "LICENSE").is_file())
 
