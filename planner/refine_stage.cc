@@ -208,51 +208,41 @@ Seed seed_of(Evaluator& evaluator, const Decision& decision) {
           decision.as_it_is};
 }
 
-/// Takes a pipeline of two uneven stages where that is better than what the search found.
-void use_two_stages(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
-                    Decision& decision) {
+/// Returns the best pipeline of two uneven stages, if it is better than `now`.
+std::optional<Seed> search_two_stages(const Problem& problem, Evaluator& evaluator, const Seed& now,
+                                      const PlanOptions& options) {
   const std::vector<std::string>& asked = options.seeders;
-  if (!asked.empty() && std::ranges::find(asked, "linear") == asked.end()) return;
-  if (options.interrupted != nullptr && options.interrupted->load()) return;
-  Result<std::vector<Strategy>> found = pipelines_of_two_stages(problem, evaluator);
-  if (!found.ok()) return;
-  Score best = evaluator.evaluate(decision.strategy);
-  for (Strategy& strategy : *found) {
+  if (!asked.empty() && std::ranges::find(asked, "linear") == asked.end()) return std::nullopt;
+  if (options.interrupted != nullptr && options.interrupted->load()) return std::nullopt;
+  Result<std::vector<Strategy>> pipelines = pipelines_of_two_stages(problem, evaluator);
+  if (!pipelines.ok()) return std::nullopt;
+  std::optional<Seed> found;
+  for (Strategy& strategy : *pipelines) {
     Score score = evaluator.evaluate(strategy);
-    if (!score.fits() || !is_better(score, best)) continue;
+    if (!score.fits() || !is_better(score, found ? found->score : now.score)) continue;
     finish(problem, evaluator, strategy, score);
-    best = score;
-    take({std::move(strategy), score, "linear", false}, options, decision);
+    found = {std::move(strategy), score, "linear", false};
   }
+  return found;
 }
 
-/// Takes a plan with teams where that is better.
-void use_teams(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
-               const PlanOptions& options, Decision& decision) {
-  const Seed now = seed_of(evaluator, decision);
-  std::optional<Seed> found =
-      search_teams(problem, evaluator, now, seeds.pool, options.interrupted);
-  if (found) take(std::move(*found), options, decision);
-}
-
-/// Takes a plan in which devices have several stages where that is better. `plain` is the plan
-/// without teams, from which the search begins, too, where the plan has teams.
-void use_interleaved(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
-                     const std::optional<Seed>& plain, const PlanOptions& options,
-                     Decision& decision) {
-  const bool known = std::ranges::any_of(seeds.pool.all(), [](const Seed& seed) {
+/// Returns a plan in which devices have several stages, if it is better than `now`. `plain` is the
+/// plan without teams, from which the search begins, too, where `now` has teams.
+std::optional<Seed> search_interleaved_of_all(const Problem& problem, Evaluator& evaluator,
+                                              const Seed& now, const std::optional<Seed>& plain,
+                                              const SeedPool& seeds, const PlanOptions& options) {
+  const bool known = std::ranges::any_of(seeds.all(), [](const Seed& seed) {
     return seed.strategy.schedule == Schedule::kInterleaved;
   });
-  if (!known && !options.interleave) return;
-  const Seed now = seed_of(evaluator, decision);
-  std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds.pool, options);
-  if (plain && !decision.strategy.bodies.empty()) {
+  if (!known && !options.interleave) return std::nullopt;
+  std::optional<Seed> found = search_interleaved(problem, evaluator, now, seeds, options);
+  if (plain && !now.strategy.bodies.empty()) {
     // Its climbs go over what is no better than the plan with teams.
-    std::optional<Seed> other = search_interleaved(problem, evaluator, *plain, seeds.pool, options);
+    std::optional<Seed> other = search_interleaved(problem, evaluator, *plain, seeds, options);
     const Score& best = found ? found->score : now.score;
     if (other && is_better(other->score, best)) found = std::move(other);
   }
-  if (found) take(std::move(*found), options, decision);
+  return found;
 }
 
 }  // namespace
@@ -276,13 +266,19 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
     decision.made_by.seeder = plain.pool.best().seeder;
     search(problem, evaluator, plain, options, decision);
   }
-  use_two_stages(problem, evaluator, options, decision);
+  Seed now = seed_of(evaluator, decision);
+  const auto improve = [&](std::optional<Seed> found) {
+    if (!found) return;
+    now = *found;
+    take(*std::move(found), options, decision);
+  };
+  improve(search_two_stages(problem, evaluator, now, options));
   std::optional<Seed> before_teams;
-  if (problem.options.choose_teams && decision.strategy.schedule != Schedule::kInterleaved) {
-    before_teams = seed_of(evaluator, decision);
-    use_teams(problem, evaluator, seeds, options, decision);
+  if (problem.options.choose_teams && now.strategy.schedule != Schedule::kInterleaved) {
+    before_teams = now;
+    improve(search_teams(problem, evaluator, now, seeds.pool, options.interrupted));
   }
-  use_interleaved(problem, evaluator, seeds, before_teams, options, decision);
+  improve(search_interleaved_of_all(problem, evaluator, now, before_teams, seeds.pool, options));
   return decision;
 }
 

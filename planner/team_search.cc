@@ -28,7 +28,6 @@ constexpr int kMostOfAClimb = 30;       // evaluations
 constexpr double kNearlyAsFast = 1.06;  // a rough step of unlike teams may be so much too long
 constexpr std::size_t kMostUnlike = 3;  // degrees of a stage's kinds that are tried at a time
 constexpr double kWorthAClimb = 1.1;    // of the best step, for seeds with teams
-constexpr std::size_t kDegrees[] = {1, 2, 4, 8};
 
 /// How many members the teams of a stage have.
 struct Degree {
@@ -128,7 +127,7 @@ class TeamClimber {
   /// Adds the same stages with teams that all have as many members.
   static void add_degrees(const Arrangement& now, std::vector<Arrangement>& list) {
     const std::size_t stages = now.degrees.size();
-    for (const std::size_t degree : kDegrees) {
+    for (const std::size_t degree : kTeamDegrees) {
       Arrangement all = now;
       for (std::size_t s = 0; s < stages; ++s) {
         if (now.devices[s].size() % degree == 0) all.degrees[s] = {degree};
@@ -136,7 +135,7 @@ class TeamClimber {
       if (stages > 1 && all.degrees != now.degrees) list.push_back(std::move(all));
     }
     for (std::size_t s = 0; s < stages; ++s) {
-      for (const std::size_t degree : kDegrees) {
+      for (const std::size_t degree : kTeamDegrees) {
         if (now.degrees[s] == Degree{degree} || now.devices[s].size() % degree != 0) continue;
         list.push_back(now);
         list.back().degrees[s] = {degree};

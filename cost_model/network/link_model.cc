@@ -426,6 +426,22 @@ double lone_seconds(const Cluster& cluster, const Exchange& exchange) {
   return seconds;
 }
 
+double least_seconds(const Cluster& cluster, const Exchange& exchange) {
+  double seconds = 0;
+  for (const Phase& phase : exchange) {
+    double slowest = 0;
+    for (const Flow& flow : phase.flows) {
+      if (flow.links.empty()) continue;
+      const double rate = flow.lone_rate > 0
+                              ? flow.lone_rate
+                              : fair_rates(std::span(&flow, 1), cluster.links).front();
+      slowest = std::max(slowest, flow.stretch * static_cast<double>(flow.bytes) / rate);
+    }
+    seconds += phase.latency + slowest;
+  }
+  return seconds;
+}
+
 double seconds_beside(const Cluster& cluster, const Exchange& exchange,
                       std::span<const Exchange* const> others) {
   if (others.empty()) return lone_seconds(cluster, exchange);

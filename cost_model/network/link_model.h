@@ -107,6 +107,10 @@ double latency_of(const Exchange& exchange);
 /// Returns the seconds of an exchange that has all links to itself. Cost: flows^2 for each phase.
 double lone_seconds(const Cluster& cluster, const Exchange& exchange);
 
+/// Returns the seconds that an exchange surely takes, whatever else is on its links: in each phase
+/// those of the flow that takes longest alone. Cost: flows for each phase.
+double least_seconds(const Cluster& cluster, const Exchange& exchange);
+
 /// Returns the seconds of an exchange while others run in lockstep with it: in each of its phases,
 /// its flows share links with those of the others' phases of the same number.
 double seconds_beside(const Cluster& cluster, const Exchange& exchange,

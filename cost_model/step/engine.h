@@ -145,8 +145,13 @@ class StepEngine {
   void expect_end(int rank, double lead, double seconds);
   double lead_of(int rank) const;
   int first_of(int team) const { return step_->team_ranks[at(step_->team_first[at(team)])]; }
+  /// Calls `f(rank)` for each member.
   template <typename F>
-  void for_each_member(int team, F f) const;
+  void for_each_member(int team, F f) const {
+    for (int i = step_->team_first[at(team)]; i < step_->team_first[at(team) + 1]; ++i) {
+      f(step_->team_ranks[at(i)]);
+    }
+  }
   void meet_team(int team, int index);
   void begin_pass(int team, int index, double lead);
   void begin_run_of_team(int team, double seconds);

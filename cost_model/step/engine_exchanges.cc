@@ -44,10 +44,7 @@ void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instructi
 template <typename F>
 void StepEngine::for_each_participant(int object, F f) const {
   if (object < 0) {
-    for (int i = step_->team_first[at(~object)]; i < step_->team_first[at(~object) + 1]; ++i) {
-      f(step_->team_ranks[at(i)], StreamKind::kCompute);
-    }
-    return;
+    return for_each_member(~object, [&](int rank) { f(rank, StreamKind::kCompute); });
   }
   const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
   if (collective < 0) {

@@ -7,14 +7,6 @@
 
 namespace agpcs {
 
-/// Calls `f(rank)` for each member.
-template <typename F>
-void StepEngine::for_each_member(int team, F f) const {
-  for (int i = step_->team_first[at(team)]; i < step_->team_first[at(team) + 1]; ++i) {
-    f(step_->team_ranks[at(i)]);
-  }
-}
-
 /// Counts what teams put on links, and finds those whose members messages may slow.
 void StepEngine::count_teams() {
   for (int team = 0; team < static_cast<int>(teams_.size()); ++team) {

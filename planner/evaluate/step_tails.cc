@@ -12,22 +12,6 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-double least_seconds(const Cluster& cluster, const Exchange& exchange) {
-  double seconds = 0;
-  for (const Phase& phase : exchange) {
-    double slowest = 0;
-    for (const Flow& flow : phase.flows) {
-      double bandwidth = kNever;
-      for (const LinkId link : flow.links) {
-        bandwidth = std::min(bandwidth, cluster.links[at(link)].bandwidth);
-      }
-      slowest = std::max(slowest, flow.stretch * static_cast<double>(flow.bytes) / bandwidth);
-    }
-    seconds += phase.latency + slowest;
-  }
-  return seconds;
-}
-
 class Tails {
  public:
   Tails(const PartitionInfo& partition, const std::vector<EqualReplicas>& equals, bool parted,

@@ -139,10 +139,8 @@ double EvenRow::stage_seconds(int i, int j, int stage) const {
   const double slowest =
       alike ? std::ceil(samples_ / group.members.front().devices) * slope : samples_ / rate;
   double seconds = fixed + slowest;
-  double copies = offload_ ? 0 : kFitsNowhere;
-  for (const Member& member : group.members) {
-    copies = std::max(copies, sums_.copy_seconds(member.kind, i, j) / micro_batches_);
-  }
+  const double copies =
+      offload_ ? sums_.copy_seconds(group.members, i, j) / micro_batches_ : kFitsNowhere;
   seconds = seconds_with_help(seconds, copies,
                               [&](StageHelp help) { return fits(i, j, stage, rate, help); });
   const double bytes = sums_.gradient_bytes(i, j);

@@ -50,6 +50,8 @@ constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
 /// slower stage takes is nearly all.
 constexpr std::int64_t kFewMicroBatches = 8;
 
+int usual_pieces(const Problem& problem) { return problem.cluster.device_count() > 16 ? 48 : 96; }
+
 /// Returns numbers of micro-batches up to eight times the devices or sixteen times the stages, each
 /// about twice the last.
 std::vector<std::int64_t> counts_to_try(const Problem& problem, int most_stages) {
@@ -84,8 +86,8 @@ class LinearSeeder : public Seeder {
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     const PieceSums whole(problem, {0, problem.blocks.size()});
     const int stages = most_stages(problem, whole);
-    const int usual = problem.cluster.device_count() > 16 ? 48 : 96;
-    const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(usual, 2 * stages)));
+    const int pieces = std::max(usual_pieces(problem), 2 * stages);
+    const PieceSums sums(problem, piece_bounds(problem.blocks, pieces));
     RoughModel model(problem);
     Evaluator evaluator(problem);
     std::vector<Candidate> candidates;
@@ -248,8 +250,7 @@ Result<std::vector<Strategy>> pipelines_of_two_stages(const Problem& problem,
   bool exact = false;
   const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact);
   if (!lattice || problem.blocks.size() < 2) return std::vector<Strategy>();
-  const int usual = problem.cluster.device_count() > 16 ? 48 : 96;
-  const PieceSums sums(problem, piece_bounds(problem.blocks, usual));
+  const PieceSums sums(problem, piece_bounds(problem.blocks, usual_pieces(problem)));
   RoughModel model(problem);
   LinearCosts costs(sums, *lattice, model);
   std::vector<Candidate> candidates;

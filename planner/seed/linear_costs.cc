@@ -76,16 +76,21 @@ double PieceSums::window(int i, int j) const {
   return std::min(most, state_[at(j)] - state_[at(i)]);
 }
 
-double PieceSums::memory(int i, int j, double share, double in_flight, bool several,
-                         StageHelp help) const {
+PieceSums::Line PieceSums::memory_line(int i, int j, double received, double in_flight,
+                                       bool several, StageHelp help) const {
   double resident = resident_[at(j)] - resident_[at(i)];
   if (help.in_host) resident += window(i, j) - (state_[at(j)] - state_[at(i)]);
   if (several) resident += rounded_[at(j)] - rounded_[at(i)];
-  const double received = cut_bytes(i);
   const double kept = kept_[at(j)] - kept_[at(i)] + received;
   const double of_sample = (help.recompute ? kept + (in_flight - 1) * received : kept * in_flight) +
                            extra_[at(i)][at(j) - 1];
-  return resident + of_sample * share;
+  return {resident, of_sample};
+}
+
+double PieceSums::memory(int i, int j, double share, double in_flight, bool several,
+                         StageHelp help) const {
+  const Line line = memory_line(i, j, cut_bytes(i), in_flight, several, help);
+  return line.fixed + line.per_sample * share;
 }
 
 void PieceSums::sum_seconds() {
@@ -261,10 +266,7 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
     seconds = sums[at(j)].fixed - sums[at(i)].fixed +
               most * (sums[at(j)].per_sample - sums[at(i)].per_sample);
   }
-  double copies = offload_ ? 0 : kNever;
-  for (const Member& member : members) {
-    copies = std::max(copies, sums_.copy_seconds(member.kind, i, j) / micro_batches_);
-  }
+  const double copies = offload_ ? sums_.copy_seconds(members, i, j) / micro_batches_ : kNever;
   seconds = seconds_with_help(
       seconds, copies, [&](StageHelp help) { return fits(i, j, members, rate, later, help); });
   const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
@@ -273,22 +275,17 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
 
 bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,
                        StageHelp help) const {
-  double resident = sums_.resident_[at(j)] - sums_.resident_[at(i)];
-  if (help.in_host) resident += sums_.window(i, j) - (sums_.state_[at(j)] - sums_.state_[at(i)]);
   const bool several = group.size() > 1 || group.front().devices > 1;
-  if (several) resident += sums_.rounded_[at(j)] - sums_.rounded_[at(i)];
-  const double kept = sums_.kept_[at(j)] - sums_.kept_[at(i)] + sums_.received_[at(i)];
   const double in_flight = std::min(micro_batches_, later + 1.0);
-  const double of_sample =
-      (help.recompute ? kept + (in_flight - 1) * sums_.received_[at(i)] : kept * in_flight) +
-      sums_.extra_[at(i)][at(j) - 1];
+  const PieceSums::Line bytes =
+      sums_.memory_line(i, j, sums_.received_[at(i)], in_flight, several, help);
   for (const Member& member : group) {
     const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
     const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
     const double share = std::max(1.0, samples_ / (slope * rate));
     const double memory =
         part_of_memory_ * static_cast<double>(problem_.cluster.kinds[at(member.kind)].memory_bytes);
-    if (resident + of_sample * share > memory) return false;
+    if (bytes.fixed + bytes.per_sample * share > memory) return false;
   }
   return true;
 }

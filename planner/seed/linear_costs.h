@@ -7,6 +7,7 @@
 #include "planner/problem/problem.h"
 #include "planner/seed/device_lattice.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -72,6 +73,13 @@ class PieceSums {
   /// Returns how many seconds longer the update of pieces [i, j) takes on a device of `kind` if the
   /// optimizer's state is in the memory of its host; infinite if it cannot be there.
   double copy_seconds(int kind, int i, int j) const;
+  /// Returns those of the slowest of `members`, which have kinds.
+  template <typename Members>
+  double copy_seconds(const Members& members, int i, int j) const {
+    double slowest = 0;
+    for (const auto& member : members) slowest = std::max(slowest, copy_seconds(member.kind, i, j));
+    return slowest;
+  }
 
  private:
   friend class LinearCosts;
@@ -80,6 +88,9 @@ class PieceSums {
   void sum_memory();
   void find_copies();
   double window(int i, int j) const;
+  /// Returns the bytes of `memory`, as a line over `share`; `received`: bytes of a sample.
+  Line memory_line(int i, int j, double received, double in_flight, bool several,
+                   StageHelp help) const;
 
   const Problem& problem_;
   std::vector<int> bounds_;

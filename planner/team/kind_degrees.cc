@@ -11,7 +11,6 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kDegrees[] = {1, 2, 4, 8};
 constexpr std::size_t kMostKinds = 4;
 /// With more samples a team, to have whole ones makes little difference.
 constexpr std::int64_t kFewSamples = 16;
@@ -54,7 +53,7 @@ std::vector<KindDegrees> all_kind_degrees(const Cluster& cluster,
   std::vector<KindDegrees> all(1);
   for (const auto& [kind, own] : of_kind) {
     std::vector<KindDegrees> longer;
-    for (const std::size_t degree : kDegrees) {
+    for (const std::size_t degree : kTeamDegrees) {
       if (teams_within_hosts(cluster, own, degree).empty()) continue;
       for (const KindDegrees& so_far : all) {
         longer.push_back(so_far);

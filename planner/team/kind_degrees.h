@@ -13,7 +13,10 @@
 
 namespace agpcs {
 
-/// How many members the teams of each kind of device have; 1: a device computes alone.
+/// The numbers of members that are tried; 1: a device computes alone.
+inline constexpr std::size_t kTeamDegrees[] = {1, 2, 4, 8};
+
+/// How many members the teams of each kind of device have.
 using KindDegrees = std::map<int, std::size_t>;
 
 /// Returns teams of those devices, each of one kind and within a host (`teams_within_hosts`),
@@ -23,7 +26,7 @@ std::vector<std::vector<DeviceId>> teams_of_kinds(const Cluster& cluster,
                                                   const std::vector<DeviceId>& devices,
                                                   const KindDegrees& degrees);
 
-/// Returns every way to give each kind of those devices teams of 1, 2, 4 or 8 members, of which
+/// Returns every way to give each kind of those devices teams of `kTeamDegrees`, of which
 /// there is at least one, but for no teams at all; none of one kind, or of more than four.
 /// Needs: `devices` are ascending.
 std::vector<KindDegrees> all_kind_degrees(const Cluster& cluster,

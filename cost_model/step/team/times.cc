@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -49,24 +48,6 @@ double overhead_of(const Cluster& cluster, const std::vector<DeviceId>& devices)
     overhead = std::max(overhead, cluster.kind_of(device).message_overhead);
   }
   return overhead;
-}
-
-/// Returns the seconds that an exchange surely takes, whatever else is on its links: in each phase
-/// those of the flow that takes longest alone.
-double least_seconds(const Cluster& cluster, const Exchange& exchange) {
-  double seconds = 0;
-  for (const Phase& phase : exchange) {
-    double slowest = 0;
-    for (const Flow& flow : phase.flows) {
-      if (flow.links.empty()) continue;
-      const double rate = flow.lone_rate > 0
-                              ? flow.lone_rate
-                              : fair_rates(std::span(&flow, 1), cluster.links).front();
-      slowest = std::max(slowest, flow.stretch * static_cast<double>(flow.bytes) / rate);
-    }
-    seconds += phase.latency + slowest;
-  }
-  return seconds;
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class MoveLister {
     list_devices();
     list_shares();
     list_settings(micro_batches);
-    for (const SetMemory& move : memory_moves(problem_, s_, parameters_, starved)) add(move);
+    list_memory(starved);
     list_arrangements();
     list_buckets();
   }
@@ -70,6 +70,12 @@ class MoveLister {
   bool is_full() const {
     return std::get<std::vector<M>>(moves_).size() == kMostOfAKind;
   }
+  void list_memory(int starved) {
+    auto& moves = std::get<std::vector<SetMemory>>(moves_);
+    add_memory_moves(problem_, s_, parameters_, starved, moves);
+    if (moves.size() > kMostOfAKind) moves.resize(kMostOfAKind);
+  }
+
   /// Returns whether a plan would be long, and longer than the current one.
   bool is_too_long(int stages, std::int64_t micro_batches) const {
     return is_long(stages, micro_batches) && stages * micro_batches > stages_ * s_.micro_batches;

@@ -19,19 +19,19 @@ namespace {
 class MemoryLister {
  public:
   MemoryLister(const Problem& problem, const Strategy& strategy,
-               const std::vector<double>& parameters)
+               const std::vector<double>& parameters, std::vector<SetMemory>& moves)
       : problem_(problem),
         s_(strategy),
         parameters_(parameters),
-        stages_(static_cast<int>(strategy.stages.size())) {}
+        stages_(static_cast<int>(strategy.stages.size())),
+        moves_(moves) {}
 
-  std::vector<SetMemory> run(int starved) {
+  void run(int starved) {
     list_recomputation();
     list_segments();
     list_divisions();
     list_in_flight(starved);
     list_places_of_state();
-    return std::move(moves_);
   }
 
  private:
@@ -201,14 +201,15 @@ class MemoryLister {
   const Strategy& s_;
   const std::vector<double>& parameters_;
   int stages_;
-  std::vector<SetMemory> moves_;
+  std::vector<SetMemory>& moves_;
 };
 
 }  // namespace
 
-std::vector<SetMemory> memory_moves(const Problem& problem, const Strategy& strategy,
-                                    const std::vector<double>& parameters, int starved) {
-  return MemoryLister(problem, strategy, parameters).run(starved);
+void add_memory_moves(const Problem& problem, const Strategy& strategy,
+                      const std::vector<double>& parameters, int starved,
+                      std::vector<SetMemory>& moves) {
+  MemoryLister(problem, strategy, parameters, moves).run(starved);
 }
 
 }  // namespace agpcs

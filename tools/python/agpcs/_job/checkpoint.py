@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
-from agpcs._job.owned import cut, of_elements, whole_states
+from agpcs._job.owned import cut, of_elements, parameters_of, whole_states
 from agpcs._job.teams.exchange import Part
 from agpcs._job.teams.team import whole_of_parts
 from agpcs._job.together import together
@@ -118,7 +118,7 @@ class Checkpoints:
 
     def _in_order(self):
         """The names of the optimizer's parameters, as its state numbers them."""
-        return [self._names[id(parameter)] for group in self._optimizer.param_groups for parameter in group["params"]]
+        return [self._names[id(parameter)] for parameter in parameters_of(self._optimizer)]
 
     def _wanted(self, path):
         """(folder, the place of each key in the state, what is read by key: tensors to read into, None for other values)."""

@@ -15,7 +15,7 @@ import typing
 import torch
 
 from agpcs._errors import UsageError
-from agpcs._job.owned import check_elementwise, of_elements
+from agpcs._job.owned import check_elementwise, of_elements, parameters_of
 
 PIECE, WINDOW = 1 << 20, 3  # the most elements of a piece, and the pieces on the device, as in `ir/strategy/offload.h`
 
@@ -36,7 +36,7 @@ class HostState:
 
     def __init__(self, optimizer, device):
         check_elementwise(optimizer, "the plan keeps the optimizer's state in the memory of hosts", "agpcs.plan(..., without=['offload'])")
-        for parameter in _parameters(optimizer):
+        for parameter in parameters_of(optimizer):
             if not _is_dense(parameter):
                 raise UsageError(f"the plan keeps the optimizer's state in the memory of hosts, and a parameter of shape "
                                  f"{tuple(parameter.shape)} leaves gaps in its memory: its strides are {parameter.stride()}\n"
@@ -56,7 +56,7 @@ class HostState:
         """What `load_state_dict` does, without bringing to the device what belongs to the host."""
         small = {i: {key: value for key, value in state.items() if not of_elements(key, value)} for i, state in packed["state"].items()}
         self._optimizer.load_state_dict({**packed, "state": small})
-        parameters = _parameters(self._optimizer)
+        parameters = parameters_of(self._optimizer)
         for i, state in packed["state"].items():
             self._optimizer.state[parameters[i]].update(
                 (key, self._in_host(parameters[i], value.to(parameters[i].dtype))) for key, value in state.items() if of_elements(key, value))
@@ -214,7 +214,7 @@ def stand_in(optimizer, groups, state):
 
 def window_bytes(state, optimizer):
     """What the device holds at a time of the `state` bytes that an optimizer keeps in the host's memory."""
-    elements = sum(parameter.numel() for parameter in _parameters(optimizer))
+    elements = sum(parameter.numel() for parameter in parameters_of(optimizer))
     return min(state, -(-state * WINDOW * PIECE // max(elements, 1)))
 
 
@@ -253,10 +253,6 @@ def _plain_step(optimizer):
     """What `step` of an optimizer's class does, without hooks for all optimizers."""
     step = type(optimizer).step
     return step.__wrapped__ if getattr(step, "hooked", False) else step
-
-
-def _parameters(optimizer):
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _is_dense(tensor):

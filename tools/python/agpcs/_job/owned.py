@@ -100,6 +100,11 @@ def owned_of(trained, slices, rank, values):
     return found
 
 
+def parameters_of(optimizer):
+    """All parameters of an optimizer, as its state numbers them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def treats_elements(optimizer):
     """Whether an optimizer treats each element by itself, so that ranks may divide its state; None has no state."""
     return optimizer is None or type(optimizer) in _ELEMENTWISE

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import UsageError
+from agpcs._job.owned import parameters_of
 
 
 class Update:
@@ -60,9 +61,9 @@ class Update:
         largest = torch.zeros((), device=self._device)
         if self._optimizer is not None:
             self.scaler.unscale_(self._optimizer)
-            largest = torch.nn.utils.get_total_norm(_gradients(_parameters(self._optimizer)), torch.inf)
+            largest = torch.nn.utils.get_total_norm(_gradients(parameters_of(self._optimizer)), torch.inf)
         finite = bool(self._of_all(largest).isfinite().all())
-        witness, = _parameters(self._witness)
+        witness, = parameters_of(self._witness)
         witness.grad = torch.full_like(witness, 0 if finite else torch.inf)
         self.scaler.unscale_(self._witness)
         return finite
@@ -71,7 +72,7 @@ class Update:
         own = torch.nn.utils.get_total_norm(_gradients(self._counted), self._norm_type)
         self.norm = torch.linalg.vector_norm(self._of_all(own), self._norm_type)
         if self._optimizer is not None:
-            torch.nn.utils.clip_grads_with_norm_(_parameters(self._optimizer), self._max_norm, self.norm)
+            torch.nn.utils.clip_grads_with_norm_(parameters_of(self._optimizer), self._max_norm, self.norm)
 
     def _of_all(self, number):
         """A number of each rank, by rank."""
@@ -86,10 +87,6 @@ def check_clipping(max_norm, norm_type):
         known = isinstance(value, numbers.Real) and not isinstance(value, bool) and value > 0
         if not known and not (name == "max_norm" and value is None):
             raise UsageError(f"{name} is {value!r}\n  hint: it is a number above 0, as torch.nn.utils.clip_grad_norm_ takes it")
-
-
-def _parameters(optimizer):
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _gradients(parameters):
