@@ -4,10 +4,13 @@
 #include "frontend/onnx/attributes.h"
 #include "frontend/onnx/tensor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace agpcs::frontend {
 
@@ -76,6 +79,18 @@ std::optional<Shape> fit_shape(const Probed& tensor) {
     shape.push_back(*extent);
   }
   return shape;
+}
+
+std::string shape_text(const Probed& value) {
+  std::vector<std::string> extents;
+  for (std::size_t axis = 0; axis < value[0].dims.size(); ++axis) {
+    const std::int64_t extent = value[0].dims[axis];
+    const bool same = std::all_of(value.at.begin(), value.at.end(), [&](const Dense& at) {
+      return axis < at.dims.size() && at.dims[axis] == extent;
+    });
+    extents.push_back(same ? std::to_string(extent) : "?");
+  }
+  return fmt::format("[{}]", fmt::join(extents, ","));
 }
 
 std::optional<std::int64_t> element_count(const Dims& dims) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace agpcs::frontend {
@@ -56,6 +57,9 @@ Probed probed(std::vector<Dense> at);
 std::optional<Extent> fit_extent(const std::array<std::int64_t, kProbeCount>& values);
 /// Returns the dims as extents, or nullopt if ranks differ or an extent does not fit.
 std::optional<Shape> fit_shape(const Probed& tensor);
+/// Returns the extents as "[4,?]": those that follow the number of samples are not told. `tensor`
+/// is shaped.
+std::string shape_text(const Probed& tensor);
 
 /// Returns the product of `dims`, or nullopt if a dim is negative or the product exceeds 2^48.
 std::optional<std::int64_t> element_count(const Dims& dims);

@@ -43,6 +43,11 @@ void DriftDetector::read_clock(Series& series, const RankStatistics& statistics)
   const auto log_of = [&](double part) { return std::log((part * wall + floor) / whole); };
   now.own = log_of(std::min(statistics.processor + statistics.held, 1.0));
   now.processor = log_of(std::min(statistics.processor, 1.0));
+  if (!is_learned(series.quantity)) return;
+  now.work = now.processor - series.processor;
+  now.processor = series.processor;
+  now.own -= now.work;
+  now.wall -= now.work;
 }
 
 // Takes what was learned as normal. A later change may be that other work takes the processor, so
@@ -56,7 +61,9 @@ void DriftDetector::learn_clock(Series& series) const {
   series.taken = series.normal_taken = median(std::move(taken));
   series.away = median(std::move(away));
   series.own = median(all_of(series.learned, &Point::own));
-  series.processor = median(all_of(series.learned, &Point::processor));
+  if (!is_learned(series.quantity)) {
+    series.processor = median(all_of(series.learned, &Point::processor));
+  }
 }
 
 void DriftDetector::follow_clock(Series& series) const {
@@ -68,7 +75,6 @@ void DriftDetector::follow_clock(Series& series) const {
 // Takes the last `count` exchanges, in which a change was established, as what is true now.
 void DriftDetector::move_clock(Series& series, std::size_t count) const {
   series.own = median(last_of(series.recent, count, &Point::own));
-  series.processor = median(last_of(series.recent, count, &Point::processor));
   series.away = median(last_of(series.recent, count, &Point::wall)) - series.processor;
   series.wall_off = 0;
   if (series.cause != DriftCause::kTaken) return;
@@ -78,12 +84,9 @@ void DriftDetector::move_clock(Series& series, std::size_t count) const {
 DriftCause DriftDetector::cause_of(const Series& series, std::size_t count) const {
   if (series.quantity != Quantity::kCompute || !series.clocked) return DriftCause::kUnknown;
   const double change = median(last_of(series.recent, count, &Point::value)) - series.reference;
-  const auto explains = [&](double Point::*of, double before) {
-    const double shift = median(last_of(series.recent, count, of)) - before;
-    return shift * change > 0 && std::abs(shift) >= std::abs(change) / 2;
-  };
-  if (explains(&Point::processor, series.processor)) return DriftCause::kWork;
-  return explains(&Point::own, series.own) ? DriftCause::kHeld : DriftCause::kTaken;
+  const double own = median(last_of(series.recent, count, &Point::own)) - series.own;
+  const bool explains = own * change > 0 && std::abs(own) >= std::abs(change) / 2;
+  return explains ? DriftCause::kHeld : DriftCause::kTaken;
 }
 
 // By how much a series is off its reference in this exchange. The own time counts, which other work
@@ -110,32 +113,43 @@ double DriftDetector::own_of(const Series& series) {
                         : series.now.wall;
 }
 
-// Returns whether an alarm waits until it has lasted: that the device needs less processor time
-// than is normal. Of a gain that goes away nothing is left, as it is no noise of measurement.
-bool DriftDetector::waits_to_last(Series& series) const {
-  if (!series.clocked) return false;
-  const double limit = threshold(series.quantity);
-  const auto level = [&](std::size_t count) {
-    return median(last_of(series.recent, count, &Point::value));
-  };
-  if (series.up.value > limit) series.gain = {};
-  if (series.gain.exchange > 0) {
-    if (level(series.recent.size()) >= series.reference - dead_zone_) {
-      series.gain = {};
-    } else if (static_cast<double>(exchanges_ - series.gain.exchange) >= lasting_) {
-      series.down = std::exchange(series.gain, {});
-      series.down.value = std::max(series.down.value, 2 * limit);
-      return false;
-    }
-  } else if (series.down.value > limit) {
-    const auto since = static_cast<std::size_t>(exchanges_ - series.down.exchange + 1);
-    const std::size_t count = std::min(since, series.recent.size());
-    const bool gains = level(count) < series.normal - dead_zone_;
-    if (!gains || cause_of(series, count) != DriftCause::kWork) return false;
-    series.gain = series.down;
+// Notes for how long the work has taken another processor time.
+void DriftDetector::follow_work(Series& series, std::int64_t first_step) const {
+  if (!series.clocked || series.recent.size() < kRecent) return;
+  const double shift = median(all_of(series.recent, &Point::work));
+  if (std::abs(shift) <= dead_zone_) {
+    series.work = {};
+  } else if (shift * series.work.value > 0) {
+    series.work.value = shift;
+  } else {
+    constexpr auto kAgo = static_cast<std::int64_t>(kRecent / 2) - 1;
+    series.work = {shift, 0, first_step - kAgo * every_, exchanges_ - kAgo};
   }
-  if (series.gain.exchange > 0) series.down = {};
-  return series.gain.exchange > 0;
+}
+
+// Establishes that the work takes another processor time: once that has lasted, or, where it is a
+// way back to normal, once its size is known. Returns false if there is no such change.
+bool DriftDetector::establish_work(Series& series) {
+  const Sum work = std::exchange(series.work, {});
+  if (work.exchange == 0) return false;
+  const double off = series.reference - series.normal;
+  const bool leaves = std::abs(off + work.value) > std::abs(off);
+  const double least = leaves ? lasting_ : static_cast<double>(kRecent);
+  if (static_cast<double>(exchanges_ - work.exchange) < least) {
+    series.work = work;
+    return false;
+  }
+  for (Point& point : series.recent) {
+    point.work -= work.value;
+    for (double Point::*const of : {&Point::wall, &Point::own, &Point::value}) {
+      point.*of += work.value;
+    }
+  }
+  series.own += work.value;
+  series.processor += work.value;
+  series.cause = DriftCause::kWork;
+  move_to(series, series.reference + work.value, work);
+  return true;
 }
 
 bool DriftDetector::has_processor(int rank) const {

@@ -30,8 +30,6 @@ constexpr double kClip = 0.45;
 /// Numbers of exchanges whose median sets a reference: 8; for the first reference, as few as 3 if
 /// they are alike, and up to 32 if they are noisy.
 constexpr std::size_t kAlike = 3, kLearned = 8, kMostLearned = 32;
-/// Most exchanges that the size of a change is computed from.
-constexpr std::size_t kRecent = 8;
 /// A change of computing explains changes of communication that began within kAtATime exchanges of
 /// it. An alarm of communication is held back for up to kHeld exchanges while computing might be
 /// about to change.
@@ -143,7 +141,7 @@ DriftDetector::DriftDetector(const Plan& plan, const DriftOptions& options)
   const double between = step * static_cast<double>(every_);
   if (between <= 0) return;
   threshold_ *= std::max(1.0, options.exchange_seconds / between);
-  lasting_ = options.gain_seconds / between;
+  lasting_ = options.work_seconds / between;
 }
 
 void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
@@ -172,6 +170,9 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
   const bool compared = is_learned(Quantity::kCompute);
   common_wall_ = compared ? in_common([](const Series& series) { return series.now.wall; }) : 0;
   common_own_ = compared ? in_common(own_of) : 0;
+  common_work_ =
+      compared ? in_common([](const Series& series) { return series.reference + series.now.work; })
+               : 0;
   for (int q = 0; q < kQuantityCount; ++q) {
     const auto quantity = static_cast<Quantity>(q);
     if (!is_learned(quantity)) {
@@ -226,7 +227,9 @@ void DriftDetector::learn_normal(Quantity quantity) {
     if (series.quantity != quantity) continue;
     double off = second_largest_off(all_of(series.learned, &Point::wall));
     if (series.clocked) {
-      off = std::min(off, second_largest_off(all_of(series.learned, &Point::own)));
+      std::vector<double> held;  // what is to be told from noise: work has a test of its own
+      for (const Point& point : series.learned) held.push_back(point.own - point.processor);
+      off = std::min(off, second_largest_off(held));
     }
     note_noise(quantity, kFirstNoise * off);
     series.normal = series.reference = median(all_of(series.learned, &Point::wall));
@@ -282,13 +285,15 @@ void DriftDetector::observe(Series& series, std::int64_t first_step) {
   if (computes) {
     point.wall -= common_wall_;
     point.own -= common_own_;
-    point.processor -= common_own_;
+    point.work -= common_work_;
   }
   series.recent.push_back(point);
   add_up(series.up, series.quantity, off, first_step);
   add_up(series.down, series.quantity, -off, first_step);
   if (series.learning) relearn(series);
-  if (computes) follow_clock(series);
+  if (!computes) return;
+  follow_clock(series);
+  follow_work(series, first_step);
 }
 
 void DriftDetector::add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step) {
@@ -359,16 +364,20 @@ bool DriftDetector::establish(Series& series) {
     const auto lasted = static_cast<double>(sum.exchange - series.began_in);
     note_noise(series.quantity, lasted * std::min(clip_, std::abs(series.change) - dead));
   }
-  series.change = change;
+  series.cause = cause;
+  move_to(series, level, sum);
+  if (series.clocked) move_clock(series, count);
+  return true;
+}
+
+void DriftDetector::move_to(Series& series, double level, const Sum& began) const {
+  series.change = level - series.reference;
   series.changed_in = exchanges_;
-  series.began_in = sum.exchange;
-  series.since = sum.since;
+  series.began_in = began.exchange;
+  series.since = began.since;
   series.reference = level;
   series.learning = true;
   series.learned.clear();
-  series.cause = cause;
-  if (series.clocked) move_clock(series, count);
-  return true;
 }
 
 // Returns whether a change of computing explains it: a slow device keeps those that exchange
@@ -377,10 +386,13 @@ bool DriftDetector::is_explained(const Series& series) const {
   for (const Series& other : series_) {
     const bool at_a_time = series.began_in >= other.began_in - kAtATime &&
                            series.began_in <= other.changed_in + kAtATime;
-    if (other.quantity != Quantity::kCompute || other.changed_in == 0 || !at_a_time) continue;
+    const bool may_last =
+        other.work.exchange > 0 && series.began_in >= other.work.exchange - kAtATime;
+    if (other.quantity != Quantity::kCompute) continue;
+    if (!may_last && (other.changed_in == 0 || !at_a_time)) continue;
     if (series.quantity == Quantity::kSend) return true;
-    if (other.stage == series.stage &&
-        std::abs(series.change) <= std::abs(other.change) + dead_zone_) {
+    const double change = may_last ? other.work.value : other.change;
+    if (other.stage == series.stage && std::abs(series.change) <= std::abs(change) + dead_zone_) {
       return true;
     }
   }
@@ -400,9 +412,10 @@ bool DriftDetector::is_held(Series& series) const {
 
 // Returns whether there is a change to report.
 bool DriftDetector::settle(Series& series) {
-  if (waits_to_last(series)) return false;
+  const bool work = establish_work(series);
   const bool alarms = std::max(series.up.value, series.down.value) > threshold(series.quantity);
-  if (!alarms || is_held(series) || !establish(series)) return false;
+  const bool other = alarms && !is_held(series) && establish(series);
+  if (!work && !other) return false;
   const bool before = series.established;
   const bool normal = std::abs(series.reference - series.normal) <= dead_zone(series.quantity);
   if (!normal && series.quantity != Quantity::kCompute && is_explained(series)) return false;
@@ -466,7 +479,7 @@ void DriftDetector::learn_communication_anew() {
 
 void DriftDetector::accept() {
   for (Series& series : series_) {
-    series.up = series.down = series.gain = {};
+    series.up = series.down = series.work = {};
     series.held = 0;
     if (!series.established) continue;
     series.learning = true;

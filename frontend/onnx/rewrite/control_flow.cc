@@ -388,6 +388,45 @@ class Expander {
     return length;
   }
 
+  /// Fails if an input of a Scan's body has another shape than the body declares.
+  void check_inputs(const Call& call, const onnx::GraphProto& body, const ValueNames& arguments) {
+    for (std::size_t i = 0; i < arguments.size() && !out_.stopped(); ++i) {
+      const onnx::ValueInfoProto& input = body.input(static_cast<int>(i));
+      const Probed* value = known_.find(arguments[i]);
+      if (value == nullptr || !input.type().tensor_type().has_shape()) continue;
+      const auto& declared = input.type().tensor_type().shape().dim();
+      const auto fits = [&](const Dense& tensor) {
+        return std::equal(declared.begin(), declared.end(), tensor.dims.begin(), tensor.dims.end(),
+                          [](const auto& dim, std::int64_t extent) {
+                            return !dim.has_dim_value() || dim.dim_value() == extent;
+                          });
+      };
+      if (std::all_of(value->at.begin(), value->at.end(), fits)) continue;
+      std::vector<std::string> extents;
+      for (const auto& dim : declared) {
+        extents.push_back(dim.has_dim_value() ? std::to_string(dim.dim_value()) : "?");
+      }
+      out_.fail(call,
+                fmt::format("Scan gives '{}' a tensor of {}, its body declares [{}]", input.name(),
+                            shape_text(*value), fmt::join(extents, ",")),
+                "give the body a tensor of the shape that it declares");
+    }
+  }
+
+  /// Fails if a state of a Scan has another shape after an iteration than before.
+  void check_state(const Call& call, const std::string& before, const std::string& after) {
+    const Probed *was = known_.find(before), *is = known_.find(after);
+    if (was == nullptr || is == nullptr || !was->shaped() || !is->shaped()) return;
+    for (std::size_t i = 0; i < kProbeCount; ++i) {
+      if ((*was)[i].dims == (*is)[i].dims) continue;
+      out_.fail(call,
+                fmt::format("an iteration of Scan makes a state of {} of one of {}",
+                            shape_text(*is), shape_text(*was)),
+                "a state keeps its shape: let the body make one of the same shape");
+      return;
+    }
+  }
+
   void run_scan(const Call& call, const onnx::GraphProto& body, std::int64_t length,
                 std::size_t states) {
     if (!out_.charge(call, std::min(length, kMostExpandedNodes + 1), 0)) return;
@@ -406,9 +445,13 @@ class Expander {
     for (std::int64_t t = 0; t < length && !out_.stopped(); ++t) {
       ValueNames arguments = values;
       for (const ValueNames& list : lists) arguments.push_back(list[static_cast<std::size_t>(t)]);
+      check_inputs(call, body, arguments);
       const ValueNames results =
           expand_body(call, body, arguments, fmt::format("{}/{}", call.suffix, t));
-      std::copy_n(results.begin(), states, values.begin());
+      for (std::size_t i = 0; i < states && !out_.stopped(); ++i) {
+        check_state(call, values[i], results[i]);
+        values[i] = results[i];
+      }
       for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(results[states + i]);
     }
     std::vector<std::int64_t> axes;

@@ -106,10 +106,10 @@ struct DriftOptions {
   /// If the steps between two exchanges are expected to take less than this together, the threshold
   /// grows in proportion: a change that ends within a moment is not a change of the hardware.
   double exchange_seconds = 0.2;
-  /// A device that needs less processor time for its work than is normal is reported once that has
-  /// lasted for steps that are expected to take so long: a processor is faster for seconds at a
-  /// time, while its host has less to do.
-  double gain_seconds = 30;
+  /// A device that needs another processor time for its work than is normal is reported once that
+  /// has lasted for steps that are expected to take so long: what else its host does makes a
+  /// processor faster, or slower, for seconds at a time.
+  double work_seconds = 30;
 };
 
 /// One thing that changed.
@@ -139,7 +139,8 @@ std::string describe(const Plan& plan, const DriftChange& change);
 ///
 /// Where ranks know their processor time, a change of computing is one of the rank's own time (its
 /// processor time, and the time for which the kernel held its processor back), as far as the wall
-/// time bears it out. What other work takes counts to the own time as it lasts. Communication
+/// time bears it out, for the same processor time. What other work takes counts to the own time as
+/// it lasts. Work that takes another processor time is a change once that has lasted. Communication
 /// counts only in exchanges in which the ranks at both ends had their processors.
 /// docs/design/reliability.md has details.
 class DriftDetector {
@@ -172,13 +173,17 @@ class DriftDetector {
     std::int64_t since = 0;     ///< step
     std::int64_t exchange = 0;  ///< the first exchange since the sum left 0
   };
-  /// One exchange of a series. Logarithms of ratios to what is expected.
+  /// One exchange of a series. Logarithms of ratios to what is expected; once normal is known, as
+  /// if work took the processor time of the reference.
   struct Point {
     double wall = 0;       ///< wall time
     double own = 0;        ///< processor time, and the time for which the kernel held it back
     double processor = 0;  ///< processor time
-    double value = 0;      ///< what the test sees; once normal is known
+    double work = 0;       ///< by how much work takes another processor time than that
+    double value = 0;      ///< what the test sees
   };
+  /// Most exchanges that the size of a change is computed from.
+  static constexpr std::size_t kRecent = 8;
   /// The series of one quantity of one rank. Its values are logarithms of ratios, except seconds.
   struct Series {
     Quantity quantity = Quantity::kCompute;
@@ -190,7 +195,8 @@ class DriftDetector {
     double reference = 0;  ///< value that counts as no change
     Point now;             ///< of this exchange
     Sum up, down;
-    Sum gain;  ///< the alarm of a gain that may be brief; exchange 0: there is none
+    /// By how much work takes another processor time, and since when; exchange 0: it does not.
+    Sum work;
     std::vector<Point> recent;   ///< of the last few exchanges, newest last
     std::vector<Point> learned;  ///< since `reference` was set, as long as `learning`
     bool learning = true;
@@ -230,6 +236,8 @@ class DriftDetector {
   void read_clock(Series& series, const RankStatistics& statistics) const;
   void learn_clock(Series& series) const;
   void follow_clock(Series& series) const;
+  void follow_work(Series& series, std::int64_t first_step) const;
+  bool establish_work(Series& series);
   void move_clock(Series& series, std::size_t count) const;
   DriftCause cause_of(const Series& series, std::size_t count) const;
   bool has_processor(int rank) const;
@@ -242,9 +250,9 @@ class DriftDetector {
   double dead_zone(Quantity quantity) const;
   double threshold(Quantity quantity) const;
   bool establish(Series& series);
+  void move_to(Series& series, double level, const Sum& began) const;
   bool is_explained(const Series& series) const;
   bool is_held(Series& series) const;
-  bool waits_to_last(Series& series) const;
   bool settle(Series& series);
   void list_established();
   DriftChange change_of(const Series& series) const;
@@ -252,8 +260,8 @@ class DriftDetector {
   int ranks_ = 0;
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
-  double lasting_ = 0;                       ///< exchanges for which a gain must last
-  double common_wall_ = 0, common_own_ = 0;  ///< of computing, in this exchange
+  double lasting_ = 0;  ///< exchanges for which a change of work must last
+  double common_wall_ = 0, common_own_ = 0, common_work_ = 0;  ///< of computing, in this exchange
   /// By quantity, then rank; only those for which the plan expects something.
   std::vector<Series> series_;
   std::array<bool, kQuantityCount> learned_{};

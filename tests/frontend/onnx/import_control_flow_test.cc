@@ -2,6 +2,7 @@
 // If, Loop and Scan become the nodes that run, or are refused once for each module.
 #include "tests/frontend/onnx/onnx_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -276,6 +277,20 @@ TEST(ImportControlFlow, OldOpsetsHaveAxesAsAttributes) {
             "Unsqueeze_o/2/row: o/2/row = Unsqueeze-11(o/2) axes=[1] -> fp32[n,1,4]\n"
             "Concat_all: all = Concat-11(o/0/row, o/1/row, o/2/row) axis=1 -> fp32[n,3,4]\n"
             "outputs last, all\n");
+}
+
+TEST(ImportControlFlow, AStateOfAScanKeepsTheShapeThatTheBodyDeclares) {
+  EXPECT_THAT(
+      import_text(scan_of("scan_input_axes = [1], ",
+                          "b (float[n, 5] s, float[n, 4] e) => (float[n, 4] s2, float[n, 4] o) "
+                          "{ s2 = Identity (e) o = Relu (s2) }")),
+      testing::HasSubstr("Scan gives 's' a tensor of [?,4], its body declares [?,5]\n"
+                         "  hint: give the body a tensor of the shape that it declares"));
+  EXPECT_THAT(
+      import_text(scan_of("scan_input_axes = [1], ",
+                          "b (float[n, m] s, float[n, 4] e) => (float[n, k] s2, float[n, 4] o) "
+                          "{ s2 = Concat <axis = 1> (s, e) o = Relu (e) }")),
+      testing::HasSubstr("an iteration of Scan makes a state of [?,8] of one of [?,4]\n"));
 }
 
 TEST(ImportControlFlow, AScanOverADimensionTakesItsValue) {

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import pathlib
+import pickle
 import tempfile
 import unittest
 from unittest import mock
@@ -193,6 +194,16 @@ def damaged(rank, plan, path):
     return said, same, all(torch.equal(tensor, kept[name]) for name, tensor in job.state_dict().items())
 
 
+class Trap:
+    """Makes a file where it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return open, (self._path, "w")
+
+
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Checkpoint(unittest.TestCase):
     def setUp(self):
@@ -252,6 +263,18 @@ class Checkpoint(unittest.TestCase):
         first, second = (said[6] for said, _, _ in results)
         self.assertEqual(second, "PlanMismatch: the state is of another module: 'layers.0.bias' differs")
         self.assertEqual(first, f"Error: rank 1 cannot load the state: {second}")
+
+    def test_runs_nothing_that_it_names(self):
+        from agpcs._job.checkpoint import _loaded, metadata_of
+        sprung = f"{self.path}.sprung"
+        checkpoint.save({"weight": torch.ones(2), "trap": Trap(sprung)}, checkpoint_id=self.path, no_dist=True)
+        self.assertEqual(set(metadata_of(self.path).state_dict_metadata), {"weight", "trap"})
+        with self.assertRaisesRegex(agpcs.Error, f"cannot read the checkpoint '{self.path}': UnpicklingError: 'trap' names io.open,"):
+            _loaded(self.path, {"trap": None}, {"trap": ("trap",)})
+        pathlib.Path(f"{self.path}/.metadata").write_bytes(pickle.dumps(Trap(sprung)))
+        with self.assertRaisesRegex(agpcs.InvalidInput, "it names _?io.open, which no checkpoint needs"):
+            metadata_of(self.path)
+        self.assertFalse(os.path.exists(sprung))
 
     def test_whose_rank_was_killed_is_none(self):
         context = multiprocessing.get_context("fork")

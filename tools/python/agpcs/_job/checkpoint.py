@@ -200,9 +200,10 @@ class Checkpoints:
 def _loaded(folder, wanted, places):
     """The values of `wanted`, nested as they were saved. Tensors are read in place."""
     from torch.distributed import checkpoint
-    planner = checkpoint.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+
+    from agpcs._job.stored import Planner, Reader
     with _named("read", folder):
-        checkpoint.load(wanted, storage_reader=checkpoint.FileSystemReader(folder), planner=planner)
+        checkpoint.load(wanted, storage_reader=Reader(folder), planner=Planner())
     return _nested((places[key], value) for key, value in wanted.items())
 
 
@@ -253,10 +254,10 @@ def folder_of(path):
 
 
 def metadata_of(folder):
-    """What DCP knows of the tensors in a folder."""
-    from torch.distributed.checkpoint import FileSystemReader
+    """What DCP knows of the tensors in a folder, of which nothing is run."""
+    from agpcs._job.stored import Reader
     try:
-        return FileSystemReader(folder).read_metadata()
+        return Reader(folder).read_metadata()
     except Exception as error:  # of pickle, or of what it finds
         raise InvalidInput(f"{folder}/.metadata: is damaged: {type(error).__name__}: {error}") from error
 

@@ -81,12 +81,13 @@ class Distributed:
     def read(self, wanted):
         """Fills tensors by name."""
         from torch.distributed import checkpoint
+
+        from agpcs._job.stored import Planner, Reader
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*in a single process.*")  # each rank reads what is its own
                 checkpoint.load({self._keys[name]: tensor for name, tensor in wanted.items()}, no_dist=True,
-                                storage_reader=checkpoint.FileSystemReader(self._folder),
-                                planner=checkpoint.DefaultLoadPlanner(False, False))
+                                storage_reader=Reader(self._folder), planner=Planner())
         except checkpoint.CheckpointException as error:
             cause, _ = error.failures[0]
             raise InvalidInput(f"{self._folder}: cannot be read: {type(cause).__name__}: {cause}") from error
