@@ -284,13 +284,13 @@ TEST(ImportControlFlow, AStateOfAScanKeepsTheShapeThatTheBodyDeclares) {
       import_text(scan_of("scan_input_axes = [1], ",
                           "b (float[n, 5] s, float[n, 4] e) => (float[n, 4] s2, float[n, 4] o) "
                           "{ s2 = Identity (e) o = Relu (s2) }")),
-      testing::HasSubstr("Scan gives 's' a tensor of [?,4], its body declares [?,5]\n"
-                         "  hint: give the body a tensor of the shape that it declares"));
+      ::testing::HasSubstr("Scan gives 's' a tensor of [?,4], its body declares [?,5]\n"
+                           "  hint: give the body a tensor of the shape that it declares"));
   EXPECT_THAT(
       import_text(scan_of("scan_input_axes = [1], ",
                           "b (float[n, m] s, float[n, 4] e) => (float[n, k] s2, float[n, 4] o) "
                           "{ s2 = Concat <axis = 1> (s, e) o = Relu (e) }")),
-      testing::HasSubstr("an iteration of Scan makes a state of [?,8] of one of [?,4]\n"));
+      ::testing::HasSubstr("an iteration of Scan makes a state of [?,8] of one of [?,4]\n"));
 }
 
 TEST(ImportControlFlow, AScanOverADimensionTakesItsValue) {
