@@ -114,9 +114,9 @@ double DriftDetector::own_of(const Series& series) {
 }
 
 // Notes for how long the work has taken another processor time.
-void DriftDetector::follow_work(Series& series, std::int64_t first_step) const {
-  if (!series.clocked || series.recent.size() < kRecent) return;
-  const double shift = median(all_of(series.recent, &Point::work));
+void DriftDetector::follow_work(Series& series, std::int64_t first_step) {
+  if (!series.clocked || !learn_work(series)) return;
+  const double shift = median(all_of(series.recent, &Point::work));  // as many as there may be
   if (std::abs(shift) <= dead_zone_) {
     series.work = {};
   } else if (shift * series.work.value > 0) {
@@ -139,16 +139,32 @@ bool DriftDetector::establish_work(Series& series) {
     series.work = work;
     return false;
   }
-  for (Point& point : series.recent) {
-    point.work -= work.value;
-    for (double Point::*const of : {&Point::wall, &Point::own, &Point::value}) {
-      point.*of += work.value;
-    }
-  }
-  series.own += work.value;
-  series.processor += work.value;
+  take_work(series, work.value);
   series.cause = DriftCause::kWork;
   move_to(series, series.reference + work.value, work);
+  return true;
+}
+
+// Takes so much more processor time, as a logarithm, for what the work takes.
+void DriftDetector::take_work(Series& series, double more) {
+  for (Point& point : series.recent) {
+    point.work -= more;
+    for (double Point::*const of : {&Point::wall, &Point::own, &Point::value}) point.*of += more;
+  }
+  series.own += more;
+  series.processor += more;
+}
+
+// What is normal of the work takes longer to learn than how long it is held back: a core may have
+// been faster or slower just then. Returns whether it is known.
+bool DriftDetector::learn_work(Series& series) {
+  if (series.works.size() == kMostLearned) return true;
+  series.works.push_back(series.now.work);
+  if (series.works.size() < kMostLearned) return false;
+  const double more = median(series.works);
+  take_work(series, more);
+  series.normal += more;
+  series.reference += more;
   return true;
 }
 

@@ -28,8 +28,8 @@ namespace {
 /// An exchange adds at most this part of the threshold to a sum.
 constexpr double kClip = 0.45;
 /// Numbers of exchanges whose median sets a reference: 8; for the first reference, as few as 3 if
-/// they are alike, and up to 32 if they are noisy.
-constexpr std::size_t kAlike = 3, kLearned = 8, kMostLearned = 32;
+/// they are alike, and up to kMostLearned if they are noisy.
+constexpr std::size_t kAlike = 3, kLearned = 8;
 /// A change of computing explains changes of communication that began within kAtATime exchanges of
 /// it. An alarm of communication is held back for up to kHeld exchanges while computing might be
 /// about to change.
@@ -219,17 +219,15 @@ void DriftDetector::learn_normal(Quantity quantity) {
     series.learned.push_back(series.now);
     count = series.learned.size();
     series.steady = is_quiet(all_of(series.learned, &Point::wall), dead_zone(quantity));
-    const bool own = series.clocked && is_quiet(all_of(series.learned, &Point::own), dead_zone_);
-    quiet = quiet && (series.steady || own);
+    const bool held = series.clocked && is_quiet(held_of(series.learned), dead_zone_);
+    quiet = quiet && (series.steady || held);
   }
   if (count > 0 && count < kMostLearned && !quiet) return;
   for (Series& series : series_) {
     if (series.quantity != quantity) continue;
     double off = second_largest_off(all_of(series.learned, &Point::wall));
     if (series.clocked) {
-      std::vector<double> held;  // what is to be told from noise: work has a test of its own
-      for (const Point& point : series.learned) held.push_back(point.own - point.processor);
-      off = std::min(off, second_largest_off(held));
+      off = std::min(off, second_largest_off(held_of(series.learned)));
     }
     note_noise(quantity, kFirstNoise * off);
     series.normal = series.reference = median(all_of(series.learned, &Point::wall));

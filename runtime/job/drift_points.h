@@ -23,4 +23,12 @@ std::vector<double> all_of(const std::vector<Point>& points, double Point::*of) 
   return last_of(points, points.size(), of);
 }
 
+/// Returns by how much longer each point's own time is than its processor time.
+template <typename Point>
+std::vector<double> held_of(const std::vector<Point>& points) {
+  std::vector<double> held;
+  for (const Point& point : points) held.push_back(point.own - point.processor);
+  return held;
+}
+
 }  // namespace agpcs

@@ -184,6 +184,8 @@ class DriftDetector {
   };
   /// Most exchanges that the size of a change is computed from.
   static constexpr std::size_t kRecent = 8;
+  /// Most exchanges from which is learned what is normal.
+  static constexpr std::size_t kMostLearned = 32;
   /// The series of one quantity of one rank. Its values are logarithms of ratios, except seconds.
   struct Series {
     Quantity quantity = Quantity::kCompute;
@@ -197,6 +199,7 @@ class DriftDetector {
     Sum up, down;
     /// By how much work takes another processor time, and since when; exchange 0: it does not.
     Sum work;
+    std::vector<double> works;   ///< `Point::work` of the first exchanges after normal was set
     std::vector<Point> recent;   ///< of the last few exchanges, newest last
     std::vector<Point> learned;  ///< since `reference` was set, as long as `learning`
     bool learning = true;
@@ -236,7 +239,9 @@ class DriftDetector {
   void read_clock(Series& series, const RankStatistics& statistics) const;
   void learn_clock(Series& series) const;
   void follow_clock(Series& series) const;
-  void follow_work(Series& series, std::int64_t first_step) const;
+  void follow_work(Series& series, std::int64_t first_step);
+  static bool learn_work(Series& series);
+  static void take_work(Series& series, double more);
   bool establish_work(Series& series);
   void move_clock(Series& series, std::size_t count) const;
   DriftCause cause_of(const Series& series, std::size_t count) const;

@@ -95,6 +95,22 @@ TEST(DriftOfClocks, LessProcessorTimeThanNormalIsNamedOnceItHasLasted) {
                              HasSubstr(": no quota and no host holds its processor back")));
 }
 
+TEST(DriftOfClocks, WhatIsNormalIsLearnedSoonWhereCoresAreFastAndSlowByTurns) {
+  std::vector<MachineChange> changes;
+  for (std::int64_t from = 0; from < 400; from += 20) {
+    for (const int rank : {0, 1}) {
+      changes.push_back({from + 10 * rank, rank, 1, 1.8});
+      changes.push_back({from + 10 * (1 - rank), rank});
+    }
+  }
+  changes.push_back({60, 2, 0.4});
+  EXPECT_THAT(told({1, {0.4, 0.4, 0.4}, 0, changes}, 100),
+              testing::AllOf(StartsWith("step "), HasSubstr("host1/0 computes 2."),
+                             HasSubstr(": a quota or its host holds its processor back\n")));
+  // The speed that a core has when a job begins is not what is normal.
+  EXPECT_EQ(told({1, {0.4, 0.4, 0.4}, 0, {{0, 1, 1, 1.8}, {60, 1}}}, 2000), "");
+}
+
 TEST(DriftOfClocks, AProcessorThatOtherWorkHasIsNamedLaterAndWithItsWallTime) {
   const std::string text = told({1, {1, 1, 1}, 0, {{599, 0, 1, 1, 1.5}}}, 900);
   EXPECT_THAT(text, testing::AllOf(HasSubstr("host0/0 computes 2."),

@@ -19,13 +19,13 @@ from commands import Commands, Enough, WARM_UP, step_count
 from suite import PROFILE_LIMIT, REPLAY_LIMIT, memory_bytes, say
 
 BASE = clusters.uneven("drift-3", a=(80, 200), b=(40, 200), c=(40, 200))
-CHANGES = {  # of machine c, to 40% of its speed, or of a, to 60%; of its link to a quarter
+CHANGES = {  # of machine c or a: to 40% of its speed; of its link to a quarter
     "speed": clusters.uneven("drift-3-speed", a=(80, 200), b=(40, 200), c=(16, 200)),
     "link": clusters.uneven("drift-3-link", a=(80, 200), b=(40, 200), c=(40, 50)),
     "both": clusters.uneven("drift-3-both", a=(80, 200), b=(40, 200), c=(16, 50)),
-    "speed-a": clusters.uneven("drift-3-speed-a", a=(48, 200), b=(40, 200), c=(40, 200)),
+    "speed-a": clusters.uneven("drift-3-speed-a", a=(32, 200), b=(40, 200), c=(40, 200)),
     "link-a": clusters.uneven("drift-3-link-a", a=(80, 50), b=(40, 200), c=(40, 200)),
-    "both-a": clusters.uneven("drift-3-both-a", a=(48, 50), b=(40, 200), c=(40, 200)),
+    "both-a": clusters.uneven("drift-3-both-a", a=(32, 50), b=(40, 200), c=(40, 200)),
 }
 MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
 LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
