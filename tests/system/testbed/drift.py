@@ -3,9 +3,9 @@
 
 For each change (a rank's speed, a link's rate, both) a job trains by the plan for the machines as they are; then they
 change, and when the job has moved to another plan they change back. In the same run plans are made offline for the
-changed machines, from a profile of their own, and replayed on them. The way back is compared with the job's own steps before
-the change: these are by the plan that is made offline for the machines as they are again. What happens, in steps and
-seconds, comes from the job's own events.
+changed machines, from a profile of their own. Afterwards the plan that the job had, the one that it moved to and the offline
+one are replayed in turns, on the machines as they were then; for the way back, the offline plan is the one that the job began
+with. What happens, in steps and seconds, comes from the job's own events.
 """
 
 import dataclasses
@@ -15,22 +15,23 @@ import time
 import cases
 import clusters
 import machines
-from commands import Commands, Enough, WARM_UP, step_count
+from commands import Commands, Enough, step_count
 from suite import PROFILE_LIMIT, REPLAY_LIMIT, memory_bytes, say
 
-BASE = clusters.uneven("drift-3", a=(80, 200), b=(40, 200), c=(40, 200))
+BASE = clusters.uneven("drift-3", a=(80, 200), b=(30, 200), c=(30, 200))
 CHANGES = {  # of machine c or a: to 40% of its speed; of its link to a quarter
-    "speed": clusters.uneven("drift-3-speed", a=(80, 200), b=(40, 200), c=(16, 200)),
-    "link": clusters.uneven("drift-3-link", a=(80, 200), b=(40, 200), c=(40, 50)),
-    "both": clusters.uneven("drift-3-both", a=(80, 200), b=(40, 200), c=(16, 50)),
-    "speed-a": clusters.uneven("drift-3-speed-a", a=(32, 200), b=(40, 200), c=(40, 200)),
-    "link-a": clusters.uneven("drift-3-link-a", a=(80, 50), b=(40, 200), c=(40, 200)),
-    "both-a": clusters.uneven("drift-3-both-a", a=(32, 50), b=(40, 200), c=(40, 200)),
+    "speed": clusters.uneven("drift-3-speed", a=(80, 200), b=(30, 200), c=(12, 200)),
+    "link": clusters.uneven("drift-3-link", a=(80, 200), b=(30, 200), c=(30, 50)),
+    "both": clusters.uneven("drift-3-both", a=(80, 200), b=(30, 200), c=(12, 50)),
+    "speed-a": clusters.uneven("drift-3-speed-a", a=(32, 200), b=(30, 200), c=(30, 200)),
+    "link-a": clusters.uneven("drift-3-link-a", a=(80, 50), b=(30, 200), c=(30, 200)),
+    "both-a": clusters.uneven("drift-3-both-a", a=(32, 50), b=(30, 200), c=(30, 200)),
 }
 MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
 LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
 QUIET_STEPS = 60  # before the change, and at least so many until it changes back: what is normal is learned in 45
-SETTLED_STEPS = 60  # measured after a move
+SETTLED_STEPS = 60  # trained after a move
+ROUNDS = 3  # in which plans are replayed in turns: this machine's speed is another from minute to minute
 PATIENCE = 120.0  # seconds after a change within which a move must have come
 MOST_STEPS = 100000
 FLAP_SECONDS = 30.0
@@ -46,7 +47,6 @@ class Turn:
     switch_seconds: float | None = None
     switched_at: int | None = None
     why_kept: str | None = None
-    steps: dict = dataclasses.field(default_factory=dict)  # seconds, by index
 
 
 class Watcher:
@@ -56,7 +56,6 @@ class Watcher:
         """`change(number)` makes the number-th change: 0 away, 1 back."""
         self.change, self.clock = change, clock
         self.turns, self.losses, self.began = [], {}, None
-        self.quiet = {}
 
     def __call__(self, event):
         getattr(self, f"_{event['event']}", lambda _: None)(event)
@@ -65,7 +64,6 @@ class Watcher:
         index = event["step"]
         self.losses[index] = event["loss"]
         turn = self.turns[-1] if self.turns else None
-        (turn.steps if turn else self.quiet)[index] = event["seconds"]
         if turn is None:
             if index + 1 >= QUIET_STEPS:
                 self._next(index + 1)
@@ -97,20 +95,18 @@ class Watcher:
             turn.switched_at, turn.switch_seconds = event["step"], self.clock() - self.began
 
 
-def median_from(steps, first):
-    """Median seconds of the steps from `first` on, after those that warm up; None where there are none."""
-    after = [seconds for index, seconds in steps.items() if index >= first + WARM_UP]
-    return statistics.median(after) if after else None
+def medians(rounds):
+    """Median seconds of a step by each plan, of rounds in which all were replayed."""
+    return {name: statistics.median(seconds[name] for seconds in rounds) for name in (rounds[0] if rounds else ())}
 
 
-def settled(turn):
-    """Median seconds of the steps after the move."""
-    return None if turn.switched_at is None else median_from(turn.steps, turn.switched_at)
-
-
-def gained(old, new, best):
-    """Which part of what the best plan would gain the new one gains; None where there is next to nothing to gain."""
-    return (old - new) / (old - best) if new is not None and old > 1.03 * best else None
+def gained(rounds):
+    """Which part of what the offline plan gains over the old one the new one gains, by the medians of the rounds' ratios; None
+    where there is next to nothing to gain, or no new plan."""
+    if not rounds or "new" not in rounds[0]:
+        return None
+    new, offline = (statistics.median(seconds[name] / seconds["old"] for seconds in rounds) for name in ("new", "offline"))
+    return (1 - new) / (1 - offline) if offline < 1 / 1.03 else None
 
 
 def losses_differ(losses, undisturbed):
@@ -130,7 +126,7 @@ class Experiment:
     def __init__(self, binaries, folder, profile_seconds, seconds):
         self.binaries, self.folder, self.profile_seconds, self.seconds = binaries, folder, profile_seconds, seconds
         self.model = cases.MODELS[MODEL]
-        self.commands = None
+        self.devices = None  # of the plans, by rank
 
     def prepare(self, bed, cluster):
         """(cluster file, plan file, its devices by rank, predicted seconds) for a cluster that the bed plays."""
@@ -149,12 +145,15 @@ class Experiment:
         report = commands.compile(self.model, path, plan, ["--batch", str(cases.BATCH[MODEL])])
         return path, plan, [each["device"] for each in report["devices"]], report["step_seconds"]
 
-    def replayed(self, bed, cluster, prepared):
-        """Median seconds of a step of a plan on a cluster."""
-        _, plan, devices, predicted = prepared
+    def in_turns(self, bed, cluster, plans):
+        """Rounds of the median seconds of a step by each of the plans, (plan file, predicted seconds) by name, on a cluster."""
         bed.become(cluster)
-        commands = Commands(self.binaries, self.folder, cluster, bed)
-        return statistics.median(commands.replay(plan, devices, self.model, step_count(predicted, self.seconds), REPLAY_LIMIT))
+        commands, rounds = Commands(self.binaries, self.folder, cluster, bed), []
+        for _ in range(ROUNDS):
+            rounds.append({name: statistics.median(commands.replay(plan, self.devices, self.model,
+                                                                   step_count(predicted, self.seconds), REPLAY_LIMIT))
+                           for name, (plan, predicted) in plans.items()})
+        return rounds
 
     def trained(self, bed, prepared, on_event, steps, options, limit):
         bed.become(BASE)
@@ -179,19 +178,21 @@ class Experiment:
         """The figures of one change, and of the way back."""
         changed = CHANGES[name]
         base, offline = self.prepare(bed, BASE), self.prepare(bed, changed)
-        old = {"there": self.replayed(bed, changed, base), "back": None}
-        best = {"there": self.replayed(bed, changed, offline), "back": None}
+        self.devices = base[2]
         watcher = Watcher(lambda number: bed.become(BASE if number else changed))
         self.trained(bed, base, watcher, MOST_STEPS, ["--replan", base[0]], REPLAY_LIMIT + 4 * PATIENCE)
         steps = max(watcher.losses) + 1
         differ = losses_differ(watcher.losses, self.undisturbed(bed, base, steps))
-        old["back"] = settled(watcher.turns[0]) if watcher.turns else None
-        best["back"] = median_from(watcher.quiet, 0)
-        found = []
-        for way, turn in zip(("there", "back"), watcher.turns):
-            new = settled(turn)
-            found.append({"change": name, "way": way, **dataclasses.asdict(turn), "old_seconds": old[way], "new_seconds": new,
-                          "offline_seconds": best[way], "gained": old[way] and gained(old[way], new, best[way]),
+        found, now = [], (base[1], base[3])
+        for way, cluster, best, turn in zip(("there", "back"), (changed, BASE), (offline, base), watcher.turns):
+            plans = {"old": now, "offline": (best[1], best[3])}
+            if turn.switched_at is not None:  # the job wrote the plan beside its first one
+                now = (base[1].with_name(f"{MODEL}.replan-{turn.switched_at - 1}.plan"), best[3])
+                plans["new"] = now
+            rounds = self.in_turns(bed, cluster, plans)
+            seconds = medians(rounds)
+            found.append({"change": name, "way": way, **dataclasses.asdict(turn), "old_seconds": seconds["old"],
+                          "new_seconds": seconds.get("new"), "offline_seconds": seconds["offline"], "gained": gained(rounds),
                           "losses_differ": differ, "steps_compared": steps})
         return found
 

@@ -267,18 +267,19 @@ class Drift(unittest.TestCase):
         there = watcher.turns[0]
         self.assertEqual((there.drift_after_steps, there.drift_seconds), (10, 10.0))
         self.assertEqual((there.switched_at - there.changed_at, there.switch_seconds), (30, 30.0))
-        self.assertEqual(drift.settled(there), 0.5)
 
     def test_a_job_that_never_moves_is_not_waited_for_forever(self):
         watcher, changed = self.events(moves_after=10_000)
         self.assertEqual(len(changed), 2)
         self.assertIsNone(watcher.turns[0].switch_seconds)
-        self.assertIsNone(drift.settled(watcher.turns[0]))
 
     def test_the_part_of_the_gain_counts_where_there_is_something_to_gain(self):
-        self.assertAlmostEqual(drift.gained(2.0, 1.2, 1.0), 0.8)
-        self.assertIsNone(drift.gained(1.02, 1.0, 1.0))
-        self.assertIsNone(drift.gained(2.0, None, 1.0))
+        rounds = [{"old": 2.0, "new": 1.2, "offline": 1.0}, {"old": 1.0, "new": 0.6, "offline": 0.5},  # as the machine slows down
+                  {"old": 8.0, "new": 4.9, "offline": 3.0}]
+        self.assertAlmostEqual(drift.gained(rounds), 0.8)
+        self.assertEqual(drift.medians(rounds), {"old": 2.0, "new": 1.2, "offline": 1.0})
+        self.assertIsNone(drift.gained([{"old": 1.02, "new": 1.0, "offline": 1.0}]))
+        self.assertIsNone(drift.gained([{"old": 2.0, "offline": 1.0}]))
 
     def test_losses_are_compared_over_the_same_steps(self):
         self.assertAlmostEqual(drift.losses_differ({0: 1.0, 1: 2.0, 7: 5.0}, {0: 1.0, 1: 2.002}), 0.001 / 1.001)
