@@ -276,6 +276,31 @@ class Checkpoint(unittest.TestCase):
             metadata_of(self.path)
         self.assertFalse(os.path.exists(sprung))
 
+    def test_reads_no_file_that_is_not_its_own(self):
+        from agpcs._job.checkpoint import _loaded, metadata_of
+        checkpoint.save({"weight": torch.ones(2)}, checkpoint_id=self.path, no_dist=True)
+        found = metadata_of(self.path)
+        name = next(iter(found.storage_data.values())).relative_path
+        metadata = pathlib.Path(self.path, ".metadata")
+        for other in (f"../{name}", f"{self.path}/{name}"):
+            for place in found.storage_data.values():
+                place.relative_path = other
+            metadata.write_bytes(pickle.dumps(found))
+            with self.assertRaisesRegex(agpcs.InvalidInput, f"it names the file '{other}', which is not in its folder"):
+                metadata_of(self.path)
+            with self.assertRaisesRegex(agpcs.Error, f"it names the file '{other}', which is not in its folder"):
+                _loaded(self.path, {"weight": torch.zeros(2)}, {"weight": ("weight",)})
+
+    def test_waits_for_no_pipe(self):
+        from agpcs._job.checkpoint import metadata_of
+        checkpoint.save({"weight": torch.ones(2)}, checkpoint_id=self.path, no_dist=True)
+        name = next(iter(metadata_of(self.path).storage_data.values())).relative_path
+        for pipe in (name, ".metadata"):
+            os.remove(os.path.join(self.path, pipe))
+            os.mkfifo(os.path.join(self.path, pipe))
+            with self.assertRaisesRegex(agpcs.InvalidInput, f"'{pipe}' is not a file"):
+                metadata_of(self.path)
+
     def test_whose_rank_was_killed_is_none(self):
         context = multiprocessing.get_context("fork")
         with tempfile.TemporaryDirectory() as folder:

@@ -38,18 +38,30 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
+def _refuse_names(folder, names):
+    """Raises where a name leads out of the folder, or to what is no file: reading a pipe would wait for ever."""
+    for name in names:
+        if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
+            raise pickle.UnpicklingError(f"it names the file {name!r}, which is not in its folder")
+        path = os.path.join(folder, name)
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise pickle.UnpicklingError(f"'{name}' is not a file")
+
+
 class Reader(FileSystemReader):
-    """A FileSystemReader whose metadata is made of the classes that such a file needs."""
+    """A FileSystemReader whose metadata is made of the classes that such a file needs, and names files of its folder alone."""
 
     def __init__(self, folder):
         super().__init__(folder)
         self._folder = folder
 
     def read_metadata(self, *args, **kwargs):
+        _refuse_names(self._folder, [".metadata"])
         with open(os.path.join(self._folder, ".metadata"), "rb") as file:
             found = _Unpickler(file).load()
         if not isinstance(found, metadata.Metadata):
             raise pickle.UnpicklingError(f"it has {type(found).__name__} in the place of metadata")
+        _refuse_names(self._folder, {place.relative_path for place in (found.storage_data or {}).values()})
         found.storage_meta = found.storage_meta or metadata.StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
