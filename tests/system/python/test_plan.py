@@ -12,8 +12,10 @@ import textwrap
 import threading
 import time
 import unittest
+from unittest import mock
 
 import agpcs
+from agpcs._new_file import write
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
@@ -29,6 +31,58 @@ def quick(**options):
 def cpu_ticks(process):
     """User time of a process, in hundredths of a second."""
     return int(pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+class NewFile(unittest.TestCase):
+    """How plans, profiles, models and traces are written."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.path = self.folder / "file"
+
+    def test_has_the_mode_of_an_open_one_or_the_one_it_had(self):
+        write(self.path, "new\n")
+        (self.folder / "opened").write_text("")
+        self.assertEqual(self.path.stat().st_mode, (self.folder / "opened").stat().st_mode)
+        self.path.chmod(0o600)
+        write(self.path, b"newer\n")
+        self.assertEqual((self.path.stat().st_mode & 0o777, self.path.read_text()), (0o600, "newer\n"))
+        self.assertEqual(sorted(each.name for each in self.folder.iterdir()), ["file", "opened"])
+
+    def test_goes_through_no_link_that_others_planted_and_replaces_what_a_link_names(self):
+        kept = self.folder / "kept"
+        kept.write_text("kept")
+        for name in ("file.partial", "file.00000000.tmp"):
+            (self.folder / name).symlink_to(kept)
+        with mock.patch("secrets.token_hex", return_value="00000000"), self.assertRaises(FileExistsError) as raised:
+            write(self.path, "new")
+        self.assertEqual(raised.exception.filename, str(self.path))
+        write(self.path, "new")
+        self.assertEqual(kept.read_text(), "kept")
+        (self.folder / "link").symlink_to(self.path)
+        write(self.folder / "link", "newer")
+        self.assertTrue((self.folder / "link").is_symlink())
+        self.assertEqual(self.path.read_text(), "newer")
+
+    def test_that_cannot_be_written_is_as_it_was(self):
+        self.path.write_text("old")
+        with mock.patch("os.replace", side_effect=OSError("no room")), self.assertRaisesRegex(OSError, "no room"):
+            write(self.path, "new")
+        self.assertEqual([each.name for each in self.folder.iterdir()], ["file"])
+        self.assertEqual(self.path.read_text(), "old")
+        with self.assertRaisesRegex(FileNotFoundError, "nowhere/file"):
+            write(self.folder / "nowhere" / "file", "new")
+
+    def test_is_no_file_where_a_pipe_is_named(self):
+        os.mkfifo(self.path)
+        reader = threading.Thread(target=lambda: read.append(self.path.read_text()))
+        read = []
+        reader.start()
+        write(self.path, "new")
+        reader.join()
+        self.assertEqual(read, ["new"])
 
 
 class Plan(unittest.TestCase):

@@ -16,7 +16,7 @@ import typing
 import warnings
 from collections.abc import Iterable, Mapping
 
-from agpcs import _agpcs
+from agpcs import _agpcs, _new_file
 from agpcs._errors import Error, Infeasible, InvalidInput, UsageError
 
 Path = typing.Union[str, "os.PathLike[str]"]
@@ -132,8 +132,7 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Writes the plan as agpcs-compile does: one file for agpcs-run, `load` and code review."""
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(self.text)
+        _new_file.write(path, self.text)
 
     def explain(self, model: Path | bytes | None = None, cluster: Path | None = None, *, top: int = 10) -> str:
         """Returns where a step's time and memory go, and which changes of plan and hardware would help most, as

@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import re
-import socket
 import tempfile
 
+from agpcs import _new_file
 from agpcs._errors import InvalidInput, UsageError
 
 SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt", ".rehearsed.json")  #: the last: seconds of steps that were tried
@@ -79,20 +79,12 @@ def keep(paths, texts):
     os.makedirs(os.path.dirname(paths[1]), exist_ok=True)
     # The cluster file is written last: a cache that has it is whole.
     for path, text in reversed(list(zip(paths[1:], texts))):
-        write(path, text)
+        _new_file.write(path, text)
 
 
 def devices_in(cluster_text):
     """Returns the devices of a cluster file, "host/index", in its order."""
     return [f"{match[1]}/{index}" for match in HOST.finditer(cluster_text) for index, _ in enumerate(match[2].split(","))]
-
-
-def write(path, text):
-    """Writes a file at once, so that no other job reads a part of it."""
-    new = f"{path}.{socket.gethostname()}.{os.getpid()}"
-    with open(new, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    os.replace(new, path)
 
 
 def _has(cluster_text, ranks):

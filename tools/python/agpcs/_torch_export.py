@@ -9,6 +9,7 @@ import warnings
 
 import torch
 
+from agpcs import _new_file
 from agpcs._errors import UsageError
 from agpcs._torch_explain import seeing
 
@@ -344,5 +345,4 @@ def _write(data, path):
     if hasattr(path, "write"):
         path.write(data)
         return
-    with open(path, "wb") as file:
-        file.write(data)
+    _new_file.write(path, data)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from agpcs import _agpcs, _torch_export
+from agpcs import _agpcs, _new_file, _torch_export
 from agpcs import _torch_files as files
 from agpcs._errors import Error, UsageError
 from agpcs._job.fill import device_of, without_values
@@ -85,7 +85,8 @@ def profile(model: torch.nn.Module, loss_fn: Loss, optimizer_fn: OptimizerOf, sa
             mine = _measured(asked, optimizer_fn, links, seconds)
             paths, reductions = _network(asked, links, begin + seconds - time.monotonic(), seconds)
         every = links.gather(mine)
-        together("write the profile", lambda: _write(path, _text(asked, every, paths, reductions)) if links.rank == 0 else None)
+        together("write the profile",
+                 lambda: _new_file.write(path, _text(asked, every, paths, reductions)) if links.rank == 0 else None)
     if links.rank == 0 and not quiet:
         print(f"agpcs: {os.fspath(path)} has what {asked.what['model']} takes on {links.ranks} ranks, measured in "
               f"{time.monotonic() - begin:.0f} s; plans follow it where {os.fspath(cluster)} says `profile: "
@@ -328,10 +329,3 @@ def _divided(operators, nodes, times, i):
 
 def _mean(values):
     return statistics.fmean(values)
-
-
-def _write(path, text):
-    """Replaces the file as a whole."""
-    with open(f"{os.fspath(path)}.partial", "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    os.replace(file.name, path)

@@ -9,13 +9,13 @@ import concurrent.futures
 import hashlib
 import json
 import math
-import os
 import socket
 import statistics
 import typing
 
 import torch.distributed as dist
 
+from agpcs import _new_file
 from agpcs._errors import UsageError
 from agpcs._job.together import gathered, together
 from agpcs._torch_clock import Clock
@@ -151,8 +151,7 @@ def write(path, plan, recorder, of_lines, cluster, file):
     def written():
         if dist.get_rank() == 0:
             text = _text(plan, every, chosen, len(steps), [] if cluster is None else _planned(plan, file, cluster))
-            with open(os.fspath(path), "w", encoding="utf-8") as out:
-                out.write(text)
+            _new_file.write(path, text)
 
     together("write the trace", written)
 
