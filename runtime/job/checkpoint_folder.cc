@@ -291,7 +291,7 @@ Status CheckpointFolder::lock() {
   if (error == 0) fd_ = std::move(folder);
   if (error != 0 && error != EWOULDBLOCK) {
     // NFS turns the lock into one of a range of bytes, for which the file must be open for writing.
-    Fd file(::open((path_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    Fd file(::open((path_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
     if (file.get() < 0) return failed(path_ + "/.lock", "cannot be opened", errno);
     error = lock_file(file);
     if (error == 0) fd_ = std::move(file);
