@@ -23,6 +23,8 @@ constexpr double kOfOne = 1.0 / 64;
 constexpr double kHas = 1.25;
 /// Wall times bear out changes of the own time up to this multiple of their own.
 constexpr double kBorneOut = 5;
+/// What else a host does makes a core so many times as fast or as slow, at most, for seconds.
+constexpr double kVaries = 3;
 /// Exchanges after a change of computing that show what communication takes with it.
 constexpr int kExcused = 3;
 
@@ -127,14 +129,16 @@ void DriftDetector::follow_work(Series& series, std::int64_t first_step) {
   }
 }
 
-// Establishes that the work takes another processor time: once that has lasted, or, where it is a
-// way back to normal, once its size is known. Returns false if there is no such change.
+// Establishes that the work takes another processor time: once that has lasted, or, where it is
+// too large to pass or a way back to normal, once its size is known. Returns false if there is no
+// such change.
 bool DriftDetector::establish_work(Series& series) {
   const Sum work = std::exchange(series.work, {});
   if (work.exchange == 0) return false;
   const double off = series.reference - series.normal;
   const bool leaves = std::abs(off + work.value) > std::abs(off);
-  const double least = leaves ? lasting_ : static_cast<double>(kRecent);
+  const bool may_pass = leaves && std::abs(work.value) < std::log(kVaries);
+  const double least = may_pass ? lasting_ : static_cast<double>(kRecent);
   if (static_cast<double>(exchanges_ - work.exchange) < least) {
     series.work = work;
     return false;

@@ -108,7 +108,8 @@ struct DriftOptions {
   double exchange_seconds = 0.2;
   /// A device that needs another processor time for its work than is normal is reported once that
   /// has lasted for steps that are expected to take so long: what else its host does makes a
-  /// processor faster, or slower, for seconds at a time.
+  /// processor faster, or slower, for seconds at a time. By a factor of more than 3 it is reported
+  /// at once.
   double work_seconds = 30;
 };
 

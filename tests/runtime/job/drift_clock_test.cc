@@ -76,6 +76,9 @@ TEST(DriftOfClocks, MoreProcessorTimeThanNormalIsNamedOnceItHasLasted) {
       testing::AllOf(StartsWith("step 10"), HasSubstr(" times slower than expected since step 59"),
                      HasSubstr(": it needs more processor time\n")));
   EXPECT_EQ(told_if_it_lasts(600, slower, 1400), "");
+  // No core is so much slower by what else its host does.
+  EXPECT_THAT(told_if_it_lasts(600, {{599, 1, 1, 5}}, 700),
+              testing::AllOf(StartsWith("step 6"), HasSubstr(": it needs more processor time\n")));
   // A quota that falls meanwhile is not waited for.
   EXPECT_THAT(told_if_it_lasts(600, {{599, 1, 1, 1.8}, {799, 1, 0.2, 1.8}}, 900),
               testing::AllOf(StartsWith("step 8"),
