@@ -209,5 +209,51 @@ TEST(GeneratedNetworks, NameTheirSwitchesUnlikeHosts) {
   EXPECT_THAT(error_of(text), HasSubstr("host 'w1' has the name of a switch of the network"));
 }
 
+// ---- Size ----
+
+TEST(ClusterFile, OfTheMostDevicesIsRead) {
+  const Result<ClusterFile> file = parse_cluster(
+      "device_kinds:\n"
+      "  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
+      "hosts: [{name: h, count: 1024, devices: {kind: gpu, count: 256}, nic: {bandwidth: "
+      "1GB/s}}]\n",
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Cluster& cluster = file->cluster;
+  EXPECT_EQ(cluster.device_count(), 262144);
+  EXPECT_EQ(cluster.links.size(), 2U * (262144 + 1024));
+  EXPECT_EQ(cluster.route(0, 262143).size(), 4U);
+}
+
+// tests/bench/planning/huge_clusters.py reads 300 hosts with 44,850 cables.
+TEST(ClusterLinks, AFullMeshOfAHundredHostsIsRead) {
+  constexpr int kHosts = 100;
+  std::string text =
+      "device_kinds:\n"
+      "  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
+      "hosts: [{name: h, count: 100, devices: {kind: gpu}}]\n"
+      "network:\n  topology: links\n  links:\n";
+  for (int a = 0; a < kHosts; ++a) {
+    for (int b = a + 1; b < kHosts; ++b) {
+      text += "    - {from: h" + std::to_string(a) + ", to: h" + std::to_string(b) +
+              ", bandwidth: 10GB/s}\n";
+    }
+  }
+  const Result<ClusterFile> file = parse_cluster(text, "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Cluster& cluster = file->cluster;
+  ASSERT_EQ(cluster.device_count(), kHosts);
+  EXPECT_EQ(
+      std::count_if(cluster.links.begin(), cluster.links.end(),
+                    [](const Link& link) { return link.name.find(" -> ") != link.name.npos; }),
+      kHosts * (kHosts - 1));
+  for (int a = 0; a < kHosts; ++a) {
+    for (int b = 0; b < kHosts; ++b) {
+      EXPECT_EQ(cluster.host_routes[static_cast<std::size_t>(a * kHosts + b)].size(),
+                a == b ? 0U : 1U);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -124,6 +124,18 @@ def children_of(pid):
         return []  # it has just ended
 
 
+def free_port(count):
+    """The first of so many ports in a row that nobody has."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            for other in range(port + 1, port + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", other))
+            return port
+
+
 def kill_all(trial):
     for pid in processes_of(trial):
         with contextlib.suppress(ProcessLookupError):
@@ -182,9 +194,7 @@ class Job:
         command = [str(word) for word in command]
         self.port = None
         if launched:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
+            self.port = free_port(2 if self.elastic else 1)  # keepers meet at the port after the job's
             self.processes = [self.start(command, rank) for rank in range(self.size)]
         else:
             self.processes = [self.start(command + ["--local"], None)]

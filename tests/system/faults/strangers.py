@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has strangers come to the listeners of jobs, and says whether they did harm.
 
-    tests/system/faults/strangers.py BIN_DIR [--attempts 1000] [--seed 1] [--transport tcp] [--tls]
+    tests/system/faults/strangers.py BIN_DIR [--attempts 1000] [--seed 1] [--crowd 24] [--transport tcp] [--tls] [--elastic]
 
 A job has three ranks, started one by one with torchrun's variables. Strangers come to rank 0's bootstrap service before the
 other ranks do, and while the job trains; and to rank 0's own listener before the last rank, which the script stops (SIGSTOP)
-meanwhile. They scan, say garbage, begin TLS, guess a token, replay a proof of another connection, hold a
-connection, and flood. Each job has to end by itself with the losses of a job without strangers, and a stranger may hear a
-nonce and a refusal, and nothing else. Prints a line for each kind, and what went wrong; exit code 1 if anything did.
+meanwhile. With --elastic they come to the service of the keepers before the other keepers do, while the last of them is
+stopped, and while the job trains, when they come to the ranks' bootstrap service, too. They scan, say garbage, begin TLS,
+guess a token, replay a proof of another connection, hold a connection, and flood. Each job has to end by itself with the
+losses of a job without strangers, and a stranger may hear a nonce and a refusal, and nothing else. Prints a line for each
+kind, and what went wrong; exit code 1 if anything did.
 """
 
 import argparse
@@ -27,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from chaos import Failure, Job, Work, check, cluster_of_cores, kill_all, losses_of, token_of, wait_until
+from chaos import Failure, Job, Work, check, check_losses, cluster_of_cores, kill_all, losses_of, token_of, wait_until
 
 RANKS, STEPS = 3, 40
 MAGIC, NONCE, PROOF = b"agpcs-proof-2\n", 32, 32
@@ -36,7 +38,6 @@ REFUSAL = b"n" + bytes(PROOF)
 PATIENCE = 60  # seconds for a job
 PATIENT = {"--stall-limit": "30", "--timeout": "60"}  # a rank is stopped for a while, and that is no fault
 FLOOD = 200    # connections
-COUNT = 24     # strangers that come to one listener at a time
 
 
 def claim(token, plane, mode, nonce, challenge, rank=1, listener=0):
@@ -194,26 +195,36 @@ class GuardedJob(Job):
         self.processes = [process for process in self.processes if process is not None]
         super().kill()
 
+    def service(self):
+        """(name, port) of the service that its processes meet at."""
+        return ("the keepers'", self.port + 1) if self.elastic else ("the bootstrap's", self.port)
 
-def attack_mesh(job, strangers, before, count):
-    """Starts the other ranks. The last one has joined, but is stopped, when the job begins: rank 0 has to wait for it, and
-    strangers come to rank 0's own listener first."""
-    last = job.size - 1
+
+@contextlib.contextmanager
+def last_one_stopped(job):
+    """Starts the other processes. The last one has joined, but is stopped, so that all have to wait for it."""
+    last, (_, port) = job.size - 1, job.service()
     job.start_later(last)
-    wait_until(lambda: connected(job.processes[last].pid, job.port) or not job.running(), "rank that joins", job.errors)
+    wait_until(lambda: connected(job.processes[last].pid, port) or not job.running(), "process that joins", job.errors)
+    check(job.processes[last].poll() is None, f"the last process ended: {job.errors()}")
     os.kill(job.processes[last].pid, signal.SIGSTOP)
     try:
         for rank in range(1, last):
             job.start_later(rank)
-        deadline = time.monotonic() + PATIENCE / 4
-        while time.monotonic() < deadline and job.processes[0].poll() is None:
-            mine = sockets_of(job.processes[0].pid)
-            for inode, port in listening().items():
-                if inode not in before and inode in mine:
-                    return strangers.come("a rank's", port, count)
-            time.sleep(0.02)
+        yield
     finally:
         os.kill(job.processes[last].pid, signal.SIGCONT)
+
+
+def attack_mesh(job, strangers, before, count):
+    """Strangers come to rank 0's own listener, once it has one."""
+    deadline = time.monotonic() + PATIENCE / 4
+    while time.monotonic() < deadline and job.processes[0].poll() is None:
+        mine = sockets_of(job.processes[0].pid)
+        for inode, port in listening().items():
+            if inode not in before and inode in mine:
+                return strangers.come("a rank's", port, count)
+        time.sleep(0.02)
 
 
 def run_job(work, folder, number, count, rng, mode):
@@ -223,15 +234,24 @@ def run_job(work, folder, number, count, rng, mode):
     job = GuardedJob(work, trial, folder / str(number))
     strangers = Strangers(token_of(trial), rng, mode)
     try:
-        wait_until(lambda: job.processes[0].poll() is not None or answers(job.port), "bootstrap service", job.errors)
-        strangers.come("the bootstrap's", job.port, count)
-        attack_mesh(job, strangers, before, count)
+        service, port = job.service()
+        wait_until(lambda: job.processes[0].poll() is not None or answers(port), "service", job.errors)
+        strangers.come(service, port, count)
+        with last_one_stopped(job):
+            if job.elastic:  # its ranks start when all keepers have met
+                strangers.come(service, port, count)
+            else:
+                attack_mesh(job, strangers, before, count)
         wait_until(lambda: '"step": 1,' in job.output() or not job.running(), "step", job.errors)
-        strangers.come("the bootstrap's", job.port, count)
+        strangers.come(service, port, count)
+        if job.elastic:
+            strangers.come("the bootstrap's", job.port, count)
         check(job.wait(2 * PATIENCE), f"the job did not end: {job.errors()}")
         codes = [process.returncode for process in job.processes]
         check(codes == [0] * RANKS, f"exit codes {codes}: {job.errors()}")
-        check(losses_of(job.output()) == {step: work.losses[step] for step in range(STEPS)}, "other losses")
+        losses = losses_of(job.output())
+        check(sorted(losses) == list(range(STEPS)), f"losses of {len(losses)} steps of {STEPS}")
+        check_losses(work, losses, "trained")
         strangers.leave()
         check(not strangers.leaks, "; ".join(strangers.leaks[:3]))
         return strangers, None
@@ -253,19 +273,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--attempts", type=int, default=1000, help="at least so many")
+    parser.add_argument("--crowd", type=int, default=24, help="strangers that come to one listener at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transport", default="tcp", help="gloo: to see what comes of listeners without a proof")
     parser.add_argument("--tls", action="store_true", help="jobs that are encrypted")
+    parser.add_argument("--elastic", action="store_true", help="jobs that go on without lost ranks: they have keepers")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agpcs-strangers-"))
     cluster = folder / "three.yaml"
     cluster.write_text(cluster_of_cores("three", RANKS, 48))
-    work = Work(options.bin_dir.resolve(), folder, cluster, STEPS, STEPS, replans=False, size=RANKS)
+    work = Work(options.bin_dir.resolve(), folder, cluster, STEPS, STEPS, replans=options.elastic, size=RANKS,
+                elastic=options.elastic)
     work.options += ["--transport", options.transport] + ["--tls"] * options.tls
     attempts, harmed, jobs = collections.Counter(), [], 0
     while sum(attempts.values()) < options.attempts and len(harmed) < 5:
-        strangers, failure = run_job(work, folder, jobs, COUNT, rng, TLS if options.tls else PLAIN)
+        strangers, failure = run_job(work, folder, jobs, options.crowd, rng, TLS if options.tls else PLAIN)
         jobs += 1
         attempts += strangers.attempts
         harmed += [failure] * (failure is not None)
