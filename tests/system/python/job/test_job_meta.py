@@ -5,6 +5,7 @@
 import functools
 import hashlib
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -318,6 +319,10 @@ class Meta(unittest.TestCase):
         damaged.write_bytes(at["tied"].read_bytes()[:-7])
         (index / "model-00002-of-00002.safetensors").unlink()
         empty = self.new("empty")
+        outside = write(self.new("outside"), state, 2)
+        listed = outside / "model.safetensors.index.json"
+        listed.write_text(listed.read_text().replace("model-00002", "../index/model-00002"))
+        os.mkfifo(self.folder / "pipe")
         cases = [
             ({}, "UsageError: 'table.weight' has no values: it is on the device 'meta'\n  hint: weights=FILE_OR_FOLDER reads "
                  "them, init=FUNCTION makes them, on each rank those of its stage"),
@@ -338,6 +343,9 @@ class Meta(unittest.TestCase):
              "UsageError: the buffer 'layers.0.angles' has no values, and is not persistent, so it is in no file\n  hint: "),
             ({"weights": damaged, "init": set_buffers}, f"InvalidInput: {damaged}: is damaged: "),
             ({"weights": index, "init": set_buffers}, "FileNotFoundError: "),
+            ({"weights": outside, "init": set_buffers},
+             f"InvalidInput: {listed}: names the file '../index/model-00002-of-00002.safetensors', which is not in its folder"),
+            ({"weights": self.folder / "pipe", "init": set_buffers}, f"InvalidInput: {self.folder}/pipe: is not a file"),
             ({"weights": empty, "init": set_buffers}, f"UsageError: '{empty}' has no weights\n  hint: "),
             ({"init": initialize_all_but_the_table},
              "UsageError: init left the parameter 'table.weight' of Embedding without values\n  hint: "),

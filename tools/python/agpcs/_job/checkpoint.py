@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pathlib
 import re
 import shutil
 
@@ -243,6 +244,11 @@ def _written(extra):
 
 def _read(written):
     return torch.load(io.BytesIO(written.numpy().tobytes()), weights_only=True)
+
+
+def leads_out(name):
+    """Whether a name that a file gives for another one may lead out of its own folder."""
+    return not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts
 
 
 def folder_of(path):

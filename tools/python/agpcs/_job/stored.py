@@ -9,6 +9,8 @@ import re
 import torch
 from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader, filesystem, metadata
 
+from agpcs._job.checkpoint import leads_out
+
 _NAMED = (filesystem._StorageInfo, metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta, metadata.TensorProperties,
           metadata.TensorStorageMetadata, metadata.BytesStorageMetadata, metadata.ChunkStorageMetadata,
           metadata._MEM_FORMAT_ENCODING)
@@ -41,7 +43,7 @@ class _Unpickler(pickle.Unpickler):
 def _refuse_names(folder, names):
     """Raises where a name leads out of the folder, or to what is no file: reading a pipe would wait for ever."""
     for name in names:
-        if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
+        if leads_out(name):
             raise pickle.UnpicklingError(f"it names the file {name!r}, which is not in its folder")
         path = os.path.join(folder, name)
         if os.path.exists(path) and not os.path.isfile(path):

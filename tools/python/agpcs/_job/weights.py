@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import typing
 import warnings
 
 import torch
 
 from agpcs._errors import Error, InvalidInput, UsageError
-from agpcs._job.checkpoint import folder_of, metadata_of
+from agpcs._job.checkpoint import folder_of, leads_out, metadata_of
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -32,7 +33,7 @@ class Safetensors:
         files = {path: None} if index is None else dict.fromkeys(index.values())
         self.entries = {}
         for file in files:
-            os.stat(file)
+            _require_file(file)
             with _mapped(file) as tensors:
                 names = tensors.keys() if index is None else [name for name, of in index.items() if of == file]
                 self.entries.update((name, Entry(file, *_form(tensors, file, name))) for name in names)
@@ -42,6 +43,11 @@ class Safetensors:
         for name, tensor in wanted.items():
             with _mapped(self.entries[name].file) as tensors:  # anew, for pages of a file count while it is mapped
                 tensor.copy_(tensors.get_tensor(name))
+
+
+def _require_file(path):
+    if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+        raise InvalidInput(f"{path}: is not a file")
 
 
 def _mapped(file):
@@ -112,9 +118,13 @@ def opened(path):
 
 
 def _weight_map(index):
+    _require_file(index)
     try:
         with open(index, encoding="utf-8") as file:
-            found = json.load(file)["weight_map"]
-        return {str(name): str(shard) for name, shard in found.items()}
+            found = dict(json.load(file)["weight_map"].items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"{index}: is no index of safetensors: {type(error).__name__}: {error}") from error
+    for shard in found.values():
+        if leads_out(shard):
+            raise InvalidInput(f"{index}: names the file {shard!r}, which is not in its folder")
+    return found
