@@ -2,6 +2,7 @@
 // The loopback wire: a message is done when its two ends have met; the one that comes second copies
 // the bytes.
 #include "ir/base/check.h"
+#include "runtime/support/sum.h"
 #include "runtime/transport/wire.h"
 #include "runtime/transport/wire_transport.h"
 
@@ -15,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -37,6 +39,7 @@ struct End {
   char* data = nullptr;
   std::size_t bytes = 0;
   SlotKey key;
+  std::optional<DType> added_as;  // a receive whose elements are added
   bool done = false;
   Status failure;
 };
@@ -132,13 +135,20 @@ class Board {
   void meet(End& send, End& recv) {
     send.done = recv.done = true;
     if (send.bytes == recv.bytes) {
-      if (send.bytes > 0) std::memcpy(recv.data, send.data, send.bytes);
+      if (send.bytes > 0) put(send, recv);
       return;
     }
     const std::string text = fmt::format("rank {} sends {} bytes, rank {} expects {}", send.rank,
                                          send.bytes, recv.rank, recv.bytes);
     send.failure = mismatch(recv.rank, text);
     recv.failure = mismatch(send.rank, text);
+  }
+  static void put(const End& send, const End& recv) {
+    if (!recv.added_as) {
+      std::memcpy(recv.data, send.data, send.bytes);
+    } else {
+      add_into(recv.data, send.data, send.bytes / size_of(*recv.added_as), *recv.added_as);
+    }
   }
   // A rank that gave up a message leaves later ones, which meet what was meant for the former.
   Status mismatch(int peer, const std::string& text) {
@@ -184,12 +194,17 @@ class LoopbackWire final : public Wire {
                                             std::uint64_t slot) override {
     // `End` serves both directions; a send only reads the bytes.
     auto* bytes_of = static_cast<char*>(const_cast<void*>(data));
-    return post({rank_, peer, true, bytes_of, bytes, {rank_, peer, slot}, false, {}});
+    return post({rank_, peer, true, bytes_of, bytes, {rank_, peer, slot}, {}, false, {}});
   }
   Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
                                             std::uint64_t slot) override {
     return post(
-        {rank_, peer, false, static_cast<char*>(data), bytes, {peer, rank_, slot}, false, {}});
+        {rank_, peer, false, static_cast<char*>(data), bytes, {peer, rank_, slot}, {}, false, {}});
+  }
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+                                                    std::uint64_t slot) override {
+    auto* data = static_cast<char*>(to.data);
+    return post({rank_, peer, false, data, to.bytes, {peer, rank_, slot}, to.type, false, {}});
   }
   void cancel(const Status& reason) override { board_.cancel(rank_, reason); }
   void announce(const Status& reason) override { board_.announce(rank_, reason); }

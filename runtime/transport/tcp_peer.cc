@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/transport/tcp_peer.h"
 
+#include "runtime/support/sum.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,6 +34,18 @@ auto find(std::deque<TcpTransfer*>& transfers, std::uint64_t slot, bool small) {
 Status another_length(std::uint64_t sent, std::uint64_t awaited) {
   return {StatusCode::kUnavailable,
           fmt::format("a message of {} bytes was sent where one of {} was awaited", sent, awaited)};
+}
+
+// Puts a whole message in its place. `bytes` may lie anywhere.
+void put(const TcpTransfer& transfer, std::string_view bytes) {
+  if (!transfer.added_as) {
+    std::memcpy(transfer.data, bytes.data(), bytes.size());
+    return;
+  }
+  alignas(std::max_align_t) std::array<char, TcpPeer::kEagerBytes> elements;
+  std::memcpy(elements.data(), bytes.data(), bytes.size());
+  add_into(transfer.data, elements.data(), bytes.size() / size_of(*transfer.added_as),
+           *transfer.added_as);
 }
 
 }  // namespace
@@ -105,7 +119,7 @@ Status TcpPeer::recv(TcpTransfer& transfer) {
       if (kept->bytes.size() != transfer.bytes) {
         return another_length(kept->bytes.size(), transfer.bytes);
       }
-      std::memcpy(transfer.data, kept->bytes.data(), transfer.bytes);
+      put(transfer, kept->bytes);
       kept_bytes_ -= transfer.bytes;
       kept_.erase(kept);
       transfer.finish({});
@@ -244,17 +258,17 @@ bool TcpPeer::write() {
 
 // Reading.
 
-bool TcpPeer::read() {
+bool TcpPeer::read(std::vector<char>& scratch) {
   Status why;
   bool wished = false;
   {
     std::unique_lock lock(in_mutex_);
     for (std::size_t total = 0; (total < kMostAtOnce || connection_.has_unread()) && why.ok();) {
-      const auto got = read_unlocked(lock);
+      const auto got = read_unlocked(lock, scratch);
       if (failed_) return false;  // what was read may be the rest of a message that has ended
       if (got > 0) {
         total += static_cast<std::size_t>(got);
-        why = take(static_cast<std::size_t>(got));
+        why = take(static_cast<std::size_t>(got), scratch);
       } else if (got == 0 || errno != EINTR) {
         if (got < 0 && errno == EAGAIN) break;
         why = {StatusCode::kPeerFailed, fmt::format("its connection at {} {}", where_,
@@ -267,21 +281,29 @@ bool TcpPeer::read() {
   return wished ? write() && why.ok() : why.ok();
 }
 
-// Reads to the message that arrives and to `staged_`, and returns what readv says. Meanwhile others
-// may post; who would end the message that arrives waits.
-ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock) {
+// Reads to the message that arrives, whose elements are added if they are to be, and to `staged_`,
+// and returns what readv says. Meanwhile others may post; who would end the message that arrives
+// waits.
+ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock, std::vector<char>& scratch) {
   std::array<iovec, 2> parts;
-  int count = 0;
+  std::size_t count = 0, left = 0;
+  const bool adds = arriving_ != nullptr && arriving_->added_as.has_value();
   if (arriving_ != nullptr) {
-    parts[0] = {arriving_->data + arrived_, arriving_->bytes - arrived_};
+    left = arriving_->bytes - arrived_;
+    parts[0] = {arriving_->data + arrived_, left};
+    if (adds) parts[0] = {scratch.data() + odd_bytes_, std::min(left, scratch.size() - odd_bytes_)};
     ++count;
   }
-  parts[static_cast<std::size_t>(count++)] = {staged_.data() + staged_bytes_,
-                                              staged_.size() - staged_bytes_};
+  if (count == 0 || parts[0].iov_len == left) {
+    parts[count++] = {staged_.data() + staged_bytes_, staged_.size() - staged_bytes_};
+  }
   reading_ = true;
   lock.unlock();
-  const auto got = connection_.read(parts.data(), count);
+  const auto got = connection_.read(parts.data(), static_cast<int>(count));
   const int error = errno;
+  if (adds && got > 0) {
+    add_arrived(scratch, std::min(static_cast<std::size_t>(got), parts[0].iov_len));
+  }
   lock.lock();
   reading_ = false;
   read_changed_.notify_all();
@@ -289,9 +311,20 @@ ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock) {
   return got;
 }
 
+// Adds the next `bytes` bytes of the message that arrives. They are in `scratch`, behind a place
+// for those before them that are no whole element yet.
+void TcpPeer::add_arrived(std::vector<char>& scratch, std::size_t bytes) {
+  const DType type = *arriving_->added_as;
+  std::memcpy(scratch.data(), odd_.data(), odd_bytes_);
+  const std::size_t all = odd_bytes_ + bytes, elements = all / size_of(type);
+  add_into(arriving_->data + arrived_ - odd_bytes_, scratch.data(), elements, type);
+  odd_bytes_ = all % size_of(type);
+  std::memcpy(odd_.data(), scratch.data() + all - odd_bytes_, odd_bytes_);
+}
+
 // Takes `bytes` bytes that were read: to the message that arrives, if there is one, then to
 // `staged_`.
-Status TcpPeer::take(std::size_t bytes) {
+Status TcpPeer::take(std::size_t bytes, std::vector<char>& scratch) {
   if (arriving_ != nullptr) bytes -= arrive(bytes);
   staged_bytes_ += bytes;
   std::size_t at = 0;
@@ -304,7 +337,7 @@ Status TcpPeer::take(std::size_t bytes) {
       AGPCS_RETURN_IF_ERROR(take_wish({frame.slot, frame.word & ~kWanted}));
       at += sizeof frame;
     } else if (frame.word > kEagerBytes) {
-      AGPCS_TRY(const std::size_t taken, take_large(frame, rest));
+      AGPCS_TRY(const std::size_t taken, take_large(frame, rest, scratch));
       at += sizeof frame + taken;
     } else if (rest.size() < frame.word) {
       break;
@@ -339,13 +372,14 @@ Status TcpPeer::take_small(std::uint64_t slot, std::string_view bytes) {
   }
   TcpTransfer& transfer = **to;
   if (transfer.bytes != bytes.size()) return another_length(bytes.size(), transfer.bytes);
-  std::memcpy(transfer.data, bytes.data(), bytes.size());
+  put(transfer, bytes);
   awaited_.erase(to);
   transfer.finish({});
   return {};
 }
 
-Result<std::size_t> TcpPeer::take_large(const Frame& frame, std::string_view rest) {
+Result<std::size_t> TcpPeer::take_large(const Frame& frame, std::string_view rest,
+                                        std::vector<char>& scratch) {
   const auto to = find(awaited_, frame.slot, false);
   if (to == awaited_.end()) {
     return Status(StatusCode::kUnavailable,
@@ -355,9 +389,15 @@ Result<std::size_t> TcpPeer::take_large(const Frame& frame, std::string_view res
   if (transfer.bytes != frame.word) return another_length(frame.word, transfer.bytes);
   awaited_.erase(to);
   arriving_ = &transfer;
-  arrived_ = 0;
-  std::memcpy(transfer.data, rest.data(), std::min(rest.size(), transfer.bytes));
-  return arrive(rest.size());
+  arrived_ = odd_bytes_ = 0;
+  const std::size_t here = std::min(rest.size(), transfer.bytes);
+  if (transfer.added_as) {
+    std::memcpy(scratch.data(), rest.data(), here);
+    add_arrived(scratch, here);
+  } else {
+    std::memcpy(transfer.data, rest.data(), here);
+  }
+  return arrive(here);
 }
 
 Status TcpPeer::take_wish(const Frame& wish) {

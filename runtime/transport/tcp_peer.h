@@ -12,6 +12,7 @@
 #include "runtime/transport/wire.h"
 
 #include <agpcs/status.h>
+#include <agpcs/types.h>
 
 #include <array>
 #include <condition_variable>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -30,8 +32,9 @@ namespace agpcs {
 /// A message's place in memory, and its end.
 class TcpTransfer {
  public:
-  TcpTransfer(char* at, std::size_t length, std::uint64_t of_slot)
-      : data(at), bytes(length), slot(of_slot) {}
+  TcpTransfer(char* at, std::size_t length, std::uint64_t of_slot,
+              std::optional<DType> added = std::nullopt)
+      : data(at), bytes(length), slot(of_slot), added_as(added) {}
 
   void finish(const Status& status);
   /// Returns false if it has not ended before `deadline`.
@@ -41,6 +44,7 @@ class TcpTransfer {
   char* const data;
   const std::size_t bytes;
   const std::uint64_t slot;
+  const std::optional<DType> added_as;  ///< a receive whose elements are added to those at `data`
 
  private:
   mutable std::mutex mutex_;
@@ -52,6 +56,7 @@ class TcpTransfer {
 class TcpPeer {
  public:
   static constexpr std::size_t kEagerBytes = 8192;
+  static constexpr std::size_t kScratchBytes = 8 * kEagerBytes;
 
   /// `where` is the other end's address. `epoll` watches the connection for bytes that come, with
   /// this peer as its data; the peer also has it watch for room while it needs that.
@@ -70,8 +75,9 @@ class TcpPeer {
   void fail(const Status& why);
 
   /// Reads what has come, or writes what there is room for. Returns false once the connection is
-  /// over. One thread calls them.
-  bool read();
+  /// over. One thread calls them. What is added comes by way of `scratch`, of `kScratchBytes`,
+  /// which stays in the processor's cache.
+  bool read(std::vector<char>& scratch);
   bool write();
   /// Has `epoll` watch no more.
   void forget();
@@ -103,12 +109,14 @@ class TcpPeer {
   void want_room(bool wanted);
   void start(TcpTransfer& transfer);
 
-  ssize_t read_unlocked(std::unique_lock<std::mutex>& lock);
+  ssize_t read_unlocked(std::unique_lock<std::mutex>& lock, std::vector<char>& scratch);
+  void add_arrived(std::vector<char>& scratch, std::size_t bytes);
   // All of these with `in_mutex_`. A Status is why the connection is over.
-  Status take(std::size_t bytes);
+  Status take(std::size_t bytes, std::vector<char>& scratch);
   std::size_t arrive(std::size_t bytes);
   Status take_small(std::uint64_t slot, std::string_view bytes);
-  Result<std::size_t> take_large(const Frame& frame, std::string_view rest);
+  Result<std::size_t> take_large(const Frame& frame, std::string_view rest,
+                                 std::vector<char>& scratch);
   Status take_wish(const Frame& wish);
 
   Connection connection_;  // read by one thread; written with `out_mutex_`
@@ -121,7 +129,10 @@ class TcpPeer {
   std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
   TcpTransfer* arriving_ = nullptr;
-  std::size_t arrived_ = 0;   // bytes of it
+  std::size_t arrived_ = 0;  // bytes of it
+  // The last of them, if they are added and not yet a whole element.
+  std::array<char, 8> odd_{};
+  std::size_t odd_bytes_ = 0;
   std::vector<char> staged_;  // frames and small messages; empty while a large one arrives
   std::size_t staged_bytes_ = 0;
   bool reading_ = false;  // to `arriving_` and `staged_`, without the mutex

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <sys/epoll.h>
 #include <thread>
 #include <unistd.h>
@@ -30,8 +31,9 @@ class TcpWire;
 
 class TcpMessage final : public WireMessage {
  public:
-  TcpMessage(TcpWire& wire, int peer, char* data, std::size_t bytes, std::uint64_t slot)
-      : wire_(wire), peer_(peer), transfer_(data, bytes, slot) {}
+  TcpMessage(TcpWire& wire, int peer, char* data, std::size_t bytes, std::uint64_t slot,
+             std::optional<DType> added_as)
+      : wire_(wire), peer_(peer), transfer_(data, bytes, slot, added_as) {}
   ~TcpMessage() override;
   TcpMessage(const TcpMessage&) = delete;
   TcpMessage& operator=(const TcpMessage&) = delete;
@@ -70,6 +72,10 @@ class TcpWire final : public Wire {
                                             std::uint64_t slot) override {
     return post(&TcpPeer::recv, static_cast<char*>(data), bytes, peer, slot);
   }
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+                                                    std::uint64_t slot) override {
+    return post(&TcpPeer::recv, static_cast<char*>(to.data), to.bytes, peer, slot, to.type);
+  }
   void cancel(const Status& reason) override {
     {
       const std::lock_guard lock(mutex_);
@@ -97,7 +103,8 @@ class TcpWire final : public Wire {
 
  private:
   Result<std::unique_ptr<WireMessage>> post(Status (TcpPeer::*how)(TcpTransfer&), char* data,
-                                            std::size_t bytes, int peer, std::uint64_t slot);
+                                            std::size_t bytes, int peer, std::uint64_t slot,
+                                            std::optional<DType> added_as = std::nullopt);
   Status cancelled() const {
     const std::lock_guard lock(mutex_);
     return cancelled_;
@@ -142,11 +149,11 @@ Status TcpWire::start(std::vector<TcpLink> links) {
 }
 
 Result<std::unique_ptr<WireMessage>> TcpWire::post(Status (TcpPeer::*how)(TcpTransfer&), char* data,
-                                                   std::size_t bytes, int peer,
-                                                   std::uint64_t slot) {
+                                                   std::size_t bytes, int peer, std::uint64_t slot,
+                                                   std::optional<DType> added_as) {
   const Status reason = cancelled();
   if (!reason.ok()) return reason;
-  auto message = std::make_unique<TcpMessage>(*this, peer, data, bytes, slot);
+  auto message = std::make_unique<TcpMessage>(*this, peer, data, bytes, slot, added_as);
   if (bytes == 0) {  // both ends know that there is nothing to move
     message->transfer().finish({});
   } else if (const Status why = (this->peer(peer).*how)(message->transfer()); !why.ok()) {
@@ -158,6 +165,7 @@ Result<std::unique_ptr<WireMessage>> TcpWire::post(Status (TcpPeer::*how)(TcpTra
 
 void TcpWire::run() {
   std::array<epoll_event, 64> events{};
+  std::vector<char> scratch(TcpPeer::kScratchBytes);
   while (true) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
     for (int i = 0; i < count; ++i) {
@@ -165,7 +173,8 @@ void TcpWire::run() {
       if (event.data.ptr == nullptr) return;  // the wire ends
       auto& peer = *static_cast<TcpPeer*>(event.data.ptr);
       bool open = (event.events & EPOLLOUT) == 0 || peer.write();
-      if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) open = peer.read() && open;
+      if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0)
+        open = peer.read(scratch) && open;
       if (!open) peer.forget();
     }
   }

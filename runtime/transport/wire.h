@@ -3,6 +3,7 @@
 // queues, tickets, collectives and time limits are WireTransport's.
 #pragma once
 
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 
 #include <chrono>
@@ -34,6 +35,10 @@ class Wire {
                                                     std::uint64_t slot) = 0;
   virtual Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
                                                     std::uint64_t slot) = 0;
+  /// Posts a receive whose elements are added to those of `to`, as `add_into` does. Needs: `to`
+  /// holds whole elements that can be summed.
+  virtual Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+                                                            std::uint64_t slot) = 0;
   /// Makes every pending and future operation on this rank fail with `reason`. The first call
   /// counts. Any thread.
   virtual void cancel(const Status& reason) = 0;

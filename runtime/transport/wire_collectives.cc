@@ -14,7 +14,7 @@ namespace {
 
 // A segment costs a wake-up of each of two threads, so long chunks have longer segments.
 constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
-constexpr std::size_t kLongestSegmentBytes = 2 * kSegmentBytes;
+constexpr std::size_t kLongestSegmentBytes = 4 * kSegmentBytes;
 // A receiver asks for this many segments ahead of the one that it adds: a sender starts a segment
 // when it learns that it is wanted, and on a busy link this request waits behind megabytes of data.
 constexpr std::size_t kAhead = 8;
@@ -112,8 +112,8 @@ void WireCollectives::find_chunks(const RankGroup& group, const std::vector<int>
 // just completed. A reduce-scatter is the first half of this, an all-gather the second. A segment
 // goes on as soon as it is there, so all steps are one stream of segments.
 //
-// A segment's length follows from that of an equal chunk, so that a chunk that is much longer than
-// others goes round in many segments.
+// A segment's length follows from that of an equal chunk, which has at least two, of one length; so
+// a chunk that is much longer than others goes round in many segments.
 Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ranks,
                              const WireCollective& call, std::uint64_t slot) {
   const std::size_t n = ranks.size();
@@ -129,8 +129,10 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
   ring.data = static_cast<char*>(call.buffer.data);
   const std::size_t width = size_of(call.buffer.type);
   const std::size_t equal = (call.buffer.bytes / width + n - 1) / n * width;
-  const std::size_t half = (equal / 2 + width - 1) / width * width;
-  ring.segment_bytes = std::clamp(half, kSegmentBytes, kLongestSegmentBytes);
+  const std::size_t segments =
+      std::max<std::size_t>(2, (equal + kLongestSegmentBytes - 1) / kLongestSegmentBytes);
+  const std::size_t even = (equal / width + segments - 1) / segments * width;
+  ring.segment_bytes = std::max(even, kSegmentBytes);
   return go_round(ring, call.buffer.type, ranks[(ring.me + n - 1) % n], ranks[(ring.me + 1) % n],
                   slot);
 }
@@ -154,20 +156,15 @@ Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int
                                  std::uint64_t slot) {
   // The same number of bytes for every segment length.
   const std::size_t ahead = kAhead * kSegmentBytes / ring.segment_bytes;
-  const std::size_t stride = std::min(ring.segment_bytes, ring.bounds->back());
-  scratch_.resize(std::max(scratch_.size(), ahead * stride));
   Arriving arriving;
   RingWalk sending(ring, RingWalk::Way::kSends), asking(ring, RingWalk::Way::kReceives),
       awaiting = asking;
-  const auto scratch = [&](const RingWalk& walk) {
-    return scratch_.data() + walk.passed() % ahead * stride;
-  };
   const auto post_recvs = [&]() -> Status {
     for (; !asking.over() && asking.passed() < awaiting.passed() + ahead; asking.advance()) {
       const Span to = asking.segment();
       AGPCS_TRY(arriving[asking.passed() % ahead],
-                wire_.recv(ring.adds(asking.step()) ? scratch(asking) : to.data, to.bytes, previous,
-                           slot));
+                ring.adds(asking.step()) ? recv_and_add(to, type, previous, slot)
+                                         : wire_.recv(to.data, to.bytes, previous, slot));
     }
     return {};
   };
@@ -184,11 +181,7 @@ Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int
   AGPCS_RETURN_IF_ERROR(post_recvs());
   AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   while (!awaiting.over()) {
-    const Span to = awaiting.segment();
     AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[awaiting.passed() % ahead], previous));
-    if (ring.adds(awaiting.step())) {
-      add_into(to.data, scratch(awaiting), to.bytes / size_of(type), type);
-    }
     awaiting.advance();
     AGPCS_RETURN_IF_ERROR(post_recvs());
     AGPCS_RETURN_IF_ERROR(post_sends_that_can());
@@ -316,7 +309,7 @@ Status WireCollectives::sum_on_first(const std::vector<int>& ranks, const Buffer
     return finish();
   }
   for (std::size_t i = 1; i < ranks.size(); ++i) {
-    AGPCS_RETURN_IF_ERROR(recv_and_add(whole(buffer), buffer.type, ranks[i], slot));
+    AGPCS_RETURN_IF_ERROR(add_all(whole(buffer), buffer.type, ranks[i], slot));
   }
   return {};
 }
@@ -378,28 +371,18 @@ Status WireCollectives::finish() {
   return {};
 }
 
-Status WireCollectives::recv_and_add(Span span, DType type, int peer, std::uint64_t slot) {
-  const std::size_t segments = (span.bytes + kSegmentBytes - 1) / kSegmentBytes;
-  scratch_.resize(std::max(scratch_.size(), std::min(span.bytes, kAhead * kSegmentBytes)));
-  const auto of_segment = [&](std::size_t i) {
-    return Span{scratch_.data() + i % kAhead * kSegmentBytes,
-                std::min(kSegmentBytes, span.bytes - i * kSegmentBytes)};
-  };
-  Arriving arriving;
-  const auto post = [&](std::size_t i) -> Status {
-    if (i >= segments) return {};
-    const Span to = of_segment(i);
-    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, peer, slot));
-    return {};
-  };
-  for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post(i));
-  for (std::size_t i = 0; i < segments; ++i) {
-    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[i % kAhead], peer));
-    const Span from = of_segment(i);
-    add_into(span.data + i * kSegmentBytes, from.data, from.bytes / size_of(type), type);
-    AGPCS_RETURN_IF_ERROR(post(i + kAhead));
+Result<std::unique_ptr<WireMessage>> WireCollectives::recv_and_add(Span to, DType type, int peer,
+                                                                   std::uint64_t slot) {
+  return wire_.recv_and_add({to.data, to.bytes, type, false}, peer, slot);
+}
+
+Status WireCollectives::add_all(Span span, DType type, int peer, std::uint64_t slot) {
+  for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
+    const Span to = {span.data + at, std::min(kSegmentBytes, span.bytes - at)};
+    AGPCS_TRY(auto message, recv_and_add(to, type, peer, slot));
+    posted_.push_back({std::move(message), peer});
   }
-  return {};
+  return finish();
 }
 
 }  // namespace agpcs

@@ -69,8 +69,11 @@ class WireCollectives {
   /// Posts `span` to `peer` as one message, or none if it is empty.
   Status post_send(Span span, int peer, std::uint64_t slot);
   Status finish();
-  /// Receives into scratch memory and adds to `span`. A segment is added while later ones arrive.
-  Status recv_and_add(Span span, DType type, int peer, std::uint64_t slot);
+  /// Posts a segment whose elements are added to those of `to`.
+  Result<std::unique_ptr<WireMessage>> recv_and_add(Span to, DType type, int peer,
+                                                    std::uint64_t slot);
+  /// Adds what comes from `peer` in segments to `span`, and waits for it.
+  Status add_all(Span span, DType type, int peer, std::uint64_t slot);
 
   struct Posted {
     std::unique_ptr<WireMessage> message;

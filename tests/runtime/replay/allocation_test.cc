@@ -77,6 +77,9 @@ class InstantWire final : public Wire {
               std::uint64_t /*slot*/) override {
     return post();
   }
+  Posted recv_and_add(const Buffer& /*to*/, int /*peer*/, std::uint64_t /*slot*/) override {
+    return post();
+  }
   void cancel(const Status& /*reason*/) override {}
   void announce(const Status& /*reason*/) override {}
   long posted = 0;

@@ -24,6 +24,10 @@ class LogWire final : public Wire {
                                             std::uint64_t /*slot*/) override {
     return post(fmt::format("recv {} from {}", bytes, peer), fmt::format("got from {}", peer));
   }
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+                                                    std::uint64_t /*slot*/) override {
+    return post(fmt::format("add {} from {}", to.bytes, peer), fmt::format("got from {}", peer));
+  }
   void cancel(const Status& /*reason*/) override {}
   void announce(const Status& /*reason*/) override {}
 

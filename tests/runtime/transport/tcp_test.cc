@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is the TCP transport's alone: strangers at its listeners, messages of both kinds, addresses.
+// What is the TCP transport's alone: strangers at its listeners, and addresses.
 #include "runtime/bootstrap/gate.h"
 #include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
-#include "runtime/transport/tcp_peer.h"
 #include "tests/runtime/transport/overheard.h"
 #include "tests/support/ipv6.h"
 #include "tests/support/listeners.h"
@@ -19,7 +18,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -27,7 +25,6 @@
 #include <poll.h>
 #include <set>
 #include <string>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -40,7 +37,6 @@ namespace {
 using std::chrono::steady_clock;
 using testing::ElementsAre;
 using testing::EndsWith;
-using testing::HasSubstr;
 using testing::Pair;
 
 void tell(const Fd& fd, const std::string& bytes) {
@@ -333,138 +329,6 @@ TEST(TcpIpv6, RanksExchangeMessages) {
     ASSERT_TRUE(transport.ok()) << transport.status().message();
     exchange_numbers(**transport);
   });
-}
-
-void run_connected(const std::function<void(Transport&)>& body) {
-  run_two("127.0.0.1", [&](Bootstrap& bootstrap) {
-    auto transport = connect_tcp(bootstrap);
-    ASSERT_TRUE(transport.ok()) << transport.status().message();
-    body(**transport);
-  });
-}
-
-Buffer bytes_of(std::vector<std::uint8_t>& bytes) {
-  return {bytes.data(), bytes.size(), DType::kUint8, false};
-}
-
-// Small messages come unasked, large ones do not: of one tag, both have an order of their own.
-TEST(TcpMessages, OfBothKindsAndOneTagMeetTheirReceives) {
-  const std::vector<std::size_t> sizes = {1, 100'000, 8192, 8193, 0, 3'000'000, 7, 20'000};
-  run_connected([&](Transport& transport) {
-    const int other = 1 - transport.rank();
-    std::vector<std::vector<std::uint8_t>> buffers;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const auto value = static_cast<std::uint8_t>(transport.rank() == 0 ? i + 1 : 0);
-      buffers.emplace_back(sizes[i], value);
-    }
-    Ticket last = 0;
-    for (auto& buffer : buffers) {
-      const auto ticket = transport.rank() == 0 ? transport.send(bytes_of(buffer), other, 5)
-                                                : transport.recv(bytes_of(buffer), other, 5);
-      ASSERT_TRUE(ticket.ok()) << ticket.status().message();
-      last = *ticket;
-    }
-    const Stream stream = transport.rank() == 0 ? Stream::kSend : Stream::kRecv;
-    EXPECT_EQ(transport.wait(stream, last, kLongWait).message(), "");
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const std::vector<std::uint8_t> expected(sizes[i], static_cast<std::uint8_t>(i + 1));
-      EXPECT_TRUE(buffers[i] == expected) << sizes[i] << " bytes";
-    }
-  });
-}
-
-/// Both ends of a connection, which the test reads from itself.
-struct PeersInTest {
-  PeersInTest() {
-    int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-    a.emplace(Fd(ends[0]), "a", epoll.get());
-    b.emplace(Fd(ends[1]), "b", epoll.get());
-    EXPECT_TRUE(a->watch().ok() && b->watch().ok());
-  }
-  const Fd epoll{epoll_create1(EPOLL_CLOEXEC)};
-  std::optional<TcpPeer> a, b;
-};
-
-TEST(TcpMessages, SmallOnesOutliveTheirSender) {
-  PeersInTest peers;
-  std::string sent = "farewell", received(sent.size(), ' ');
-  TcpTransfer leaving(sent.data(), sent.size(), 5), arriving(received.data(), received.size(), 5);
-  EXPECT_TRUE(peers.a->send(leaving).ok());
-  EXPECT_TRUE(leaving.finished());
-  peers.a.reset();
-  while (peers.b->read()) {
-  }
-  EXPECT_TRUE(peers.b->recv(arriving).ok());
-  EXPECT_TRUE(arriving.finished());
-  EXPECT_EQ(received, sent);
-  TcpTransfer another(received.data(), received.size(), 5);
-  EXPECT_EQ(peers.b->recv(another).message(), "its connection at b was closed");
-}
-
-TEST(TcpMessages, WithdrawnOnesLeaveTheirMemoryAlone) {
-  PeersInTest peers;
-  std::string sent(100'000, 's'), received(sent.size(), ' ');
-  TcpTransfer leaving(sent.data(), sent.size(), 5);
-  {
-    TcpTransfer arriving(received.data(), received.size(), 5);
-    EXPECT_TRUE(peers.b->recv(arriving).ok());
-    peers.b->withdraw(arriving);
-  }
-  EXPECT_TRUE(peers.a->send(leaving).ok());
-  EXPECT_TRUE(peers.a->read());  // hears that it is wanted, and sends
-  while (peers.b->read()) {
-  }
-  EXPECT_EQ(received, std::string(sent.size(), ' '));
-  TcpTransfer another(received.data(), received.size(), 6);
-  EXPECT_EQ(peers.b->recv(another).message(), "a message of 100000 bytes came that nobody awaits");
-  peers.a->withdraw(leaving);
-}
-
-TEST(TcpMessages, WhatIsAskedForGoesBeforeMessagesThatWait) {
-  PeersInTest peers;
-  std::string large(10'000'000, 'l'), other(20'000, 'o'), got(20'000, ' ');
-  TcpTransfer first(large.data(), large.size(), 1), second(large.data(), large.size(), 2);
-  std::string to(large.size(), ' ');
-  TcpTransfer first_in(to.data(), to.size(), 1), second_in(to.data(), to.size(), 2);
-  TcpTransfer wanted(got.data(), got.size(), 3), answer(other.data(), other.size(), 3);
-  EXPECT_TRUE(peers.b->send(answer).ok());
-  EXPECT_TRUE(peers.b->recv(first_in).ok() && peers.b->recv(second_in).ok());
-  EXPECT_TRUE(peers.a->send(first).ok() && peers.a->send(second).ok());
-  EXPECT_TRUE(peers.a->read());
-  EXPECT_TRUE(peers.a->recv(wanted).ok());  // both messages wait for room
-  while (!wanted.finished()) {
-    ASSERT_TRUE(peers.b->read() && peers.b->write());
-    ASSERT_TRUE(peers.a->read() && peers.a->write());
-  }
-  EXPECT_EQ(got, other);
-  EXPECT_TRUE(first_in.finished());
-  EXPECT_FALSE(second_in.finished());
-  peers.a->fail({StatusCode::kCancelled, "the end"});
-  peers.b->fail({StatusCode::kCancelled, "the end"});
-  EXPECT_TRUE(second.finished() && second_in.finished());
-}
-
-TEST(TcpMessages, OfAnotherLengthThanAwaitedAreAnError) {
-  for (const auto& [sent, awaited] :
-       {std::pair<std::size_t, std::size_t>{100, 99}, {100'000, 99'999}, {100'000, 20'000}}) {
-    run_connected([&, s = sent, a = awaited](Transport& transport) {
-      std::vector<std::uint8_t> bytes(transport.rank() == 0 ? s : a);
-      if (transport.rank() == 0) {
-        const auto ticket = transport.send(bytes_of(bytes), 1, 5);
-        if (!ticket.ok()) return;
-        [[maybe_unused]] const Status status = transport.wait(Stream::kSend, *ticket, kLongWait);
-        int value = 0;
-        EXPECT_NE(receive_int(transport, 1, &value).message(), "");
-        return;
-      }
-      const auto ticket = transport.recv(bytes_of(bytes), 0, 5);
-      const Status status =
-          ticket.ok() ? transport.wait(Stream::kRecv, *ticket, kLongWait) : ticket.status();
-      EXPECT_THAT(status.message(), testing::AnyOf(HasSubstr("was sent where one of"),
-                                                   HasSubstr("rank 0 went away")));
-    });
-  }
 }
 
 }  // namespace

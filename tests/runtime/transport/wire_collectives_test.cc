@@ -49,7 +49,7 @@ std::string log_of(Collective kind, AllReduce algorithm, const Parts& parts,
 // In the last step a member adds to its own part, so it begins with that of the member before it.
 TEST(WireCollectives, AReduceScatterIsTheFirstHalfOfARing) {
   EXPECT_EQ(log_of(Collective::kReduceScatter, AllReduce::kRing, {5, 3, 4}),
-            "recv 16 from 0\nrecv 12 from 0\n"
+            "add 16 from 0\nadd 12 from 0\n"
             "send 20 to 2\n"
             "got from 0\nsend 16 to 2\n"
             "got from 0\n"
@@ -67,7 +67,7 @@ TEST(WireCollectives, AnAllGatherIsTheSecondHalfOfARing) {
 
 TEST(WireCollectives, PartsWithoutElementsAreNotSent) {
   EXPECT_EQ(log_of(Collective::kReduceScatter, AllReduce::kRing, {0, 3, 0}),
-            "recv 12 from 0\ngot from 0\n");
+            "add 12 from 0\ngot from 0\n");
   EXPECT_EQ(log_of(Collective::kAllGather, AllReduce::kTree, {3, 0, 0}),
             "recv 12 from 0\ngot from 0\n");
   EXPECT_EQ(log_of(Collective::kAllGather, AllReduce::kHierarchical, {0, 0, 0}), "");
@@ -84,7 +84,7 @@ TEST(WireCollectives, ALeaderGetsTheWholeBufferAndAMemberItsPart) {
 TEST(WireCollectives, ALongPartIsPassedOnSegmentBySegment) {
   const std::int64_t elements = (std::int64_t{3} << 20) / 4;
   EXPECT_EQ(log_of(Collective::kReduceScatter, AllReduce::kRing, {0, 0, elements}),
-            "recv 1048576 from 0\nrecv 1048576 from 0\nrecv 1048576 from 0\n"
+            "add 1048576 from 0\nadd 1048576 from 0\nadd 1048576 from 0\n"
             "got from 0\nsend 1048576 to 2\n"
             "got from 0\nsend 1048576 to 2\n"
             "got from 0\nsend 1048576 to 2\n"

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/transport/recv_then_add.h"
+
+#include "runtime/support/sum.h"
+
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+class AddedMessage final : public WireMessage {
+ public:
+  explicit AddedMessage(const Buffer& to) : to_(to), received_(to.bytes) {}
+
+  Status post(Wire& wire, int peer, std::uint64_t slot) {
+    AGPCS_TRY(message_, wire.recv(received_.data(), received_.size(), peer, slot));
+    return {};
+  }
+  Status wait(Deadline deadline) override {
+    AGPCS_RETURN_IF_ERROR(message_->wait(deadline));
+    if (!std::exchange(added_, true)) {
+      add_into(to_.data, received_.data(), to_.bytes / size_of(to_.type), to_.type);
+    }
+    return {};
+  }
+
+ private:
+  const Buffer to_;
+  std::vector<char> received_;
+  bool added_ = false;
+  std::unique_ptr<WireMessage> message_;  // destroyed (withdrawn) before the memory
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WireMessage>> recv_then_add(Wire& wire, const Buffer& to, int peer,
+                                                   std::uint64_t slot) {
+  auto message = std::make_unique<AddedMessage>(to);
+  AGPCS_RETURN_IF_ERROR(message->post(wire, peer, slot));
+  return std::unique_ptr<WireMessage>(std::move(message));
+}
+
+}  // namespace agpcs
