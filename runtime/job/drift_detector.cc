@@ -154,6 +154,7 @@ void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
   Series series;
   series.quantity = quantity;
   series.stage = stage;
+  series.idle = of.idle();
   series.ranks = shared ? of.ranks : std::vector<int>{rank};
   series.ends =
       quantity == Quantity::kSend ? ranks_around(plan, plan.program_of(stage)) : series.ranks;
@@ -175,12 +176,10 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
                : 0;
   for (int q = 0; q < kQuantityCount; ++q) {
     const auto quantity = static_cast<Quantity>(q);
-    if (!is_learned(quantity)) {
-      learn_normal(quantity);
-      continue;
-    }
+    const bool learned = is_learned(quantity);
+    if (!learned) learn_normal(quantity);
     for (Series& series : series_) {
-      if (series.quantity == quantity) observe(series, step - every_);
+      if (series.quantity == quantity && (learned || series.idle)) observe(series, step - every_);
     }
   }
   if (!compared && is_learned(Quantity::kCompute)) changes = compare_with_plan(step);
@@ -202,7 +201,8 @@ void DriftDetector::read(const std::vector<RankStatistics>& by_rank) {
       const double value = by_rank[rank].ratios[static_cast<std::size_t>(series.quantity)];
       least = i == 0 ? value : std::min(least, value);
     }
-    series.now.wall = std::isfinite(least) ? least : series.reference;
+    series.measured = std::isfinite(least);
+    series.now.wall = series.measured ? least : series.reference;
     if (series.quantity == Quantity::kCompute) {
       read_clock(series, by_rank[static_cast<std::size_t>(series.ranks.front())]);
     }
@@ -214,7 +214,7 @@ void DriftDetector::learn_normal(Quantity quantity) {
   std::size_t count = 0;
   bool quiet = quantity == Quantity::kCompute || is_learned(Quantity::kCompute);
   for (Series& series : series_) {
-    if (series.quantity != quantity) continue;
+    if (series.quantity != quantity || series.idle) continue;
     if (series.learned.size() == kMostLearned) series.learned.erase(series.learned.begin());
     series.learned.push_back(series.now);
     count = series.learned.size();
@@ -224,7 +224,7 @@ void DriftDetector::learn_normal(Quantity quantity) {
   }
   if (count > 0 && count < kMostLearned && !quiet) return;
   for (Series& series : series_) {
-    if (series.quantity != quantity) continue;
+    if (series.quantity != quantity || series.idle) continue;
     double off = second_largest_off(all_of(series.learned, &Point::wall));
     if (series.clocked) {
       off = std::min(off, second_largest_off(held_of(series.learned)));
@@ -241,7 +241,7 @@ void DriftDetector::learn_normal(Quantity quantity) {
 std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
   std::vector<double> off, own_off;
   for (const Series& series : series_) {
-    if (series.quantity != Quantity::kCompute) continue;
+    if (series.quantity != Quantity::kCompute || series.idle) continue;
     off.push_back(series.reference);
     own_off.push_back(series.own);
   }
@@ -250,7 +250,8 @@ std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
   const auto is_off = [&](double value) { return std::abs(value) > 2 * dead_zone_; };
   std::vector<DriftChange> changes;
   for (Series& series : series_) {
-    if (series.quantity != Quantity::kCompute || !is_off(series.reference - common)) continue;
+    if (series.quantity != Quantity::kCompute || series.idle) continue;
+    if (!is_off(series.reference - common)) continue;
     if (series.clocked && !is_off(series.own - common_own)) continue;  // it is other work
     series.normal = common;
     series.since = std::max<std::int64_t>(0, step - (exchanges_ - 1) * every_);
@@ -263,7 +264,8 @@ std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
 double DriftDetector::in_common(double (*value)(const Series&)) const {
   std::vector<double> off;
   for (const Series& series : series_) {
-    if (series.quantity == Quantity::kCompute) off.push_back(value(series) - series.reference);
+    if (series.quantity != Quantity::kCompute || !series.measured) continue;
+    off.push_back(value(series) - series.reference);
   }
   return off.size() < 2 ? 0 : middle_of(std::move(off));
 }
@@ -274,7 +276,7 @@ double DriftDetector::dead_zone(Quantity quantity) const {
 
 void DriftDetector::observe(Series& series, std::int64_t first_step) {
   const bool computes = series.quantity == Quantity::kCompute;
-  if (!computes && !have_processors(series)) return;
+  if (!series.measured || (!computes && !have_processors(series))) return;
   if (series.excused > 0) return take_excused(series);
   const double off = off_of(series);
   if (series.recent.size() == kRecent) series.recent.erase(series.recent.begin());
@@ -295,7 +297,8 @@ void DriftDetector::observe(Series& series, std::int64_t first_step) {
 }
 
 void DriftDetector::add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step) {
-  if (sum.value <= 0) sum = {0, 0, first_step, exchanges_};
+  if (sum.value <= 0) sum = {0, 0, first_step, exchanges_, 0};
+  ++sum.points;
   const double dead = dead_zone(quantity);
   sum.value = std::max(0.0, sum.value + std::clamp(off - dead, -dead, clip_));
   sum.peak = std::max(sum.peak, sum.value);
@@ -344,8 +347,7 @@ bool DriftDetector::establish(Series& series) {
   const double dead = dead_zone(series.quantity);
   const bool rises = series.up.value > series.down.value;
   const Sum sum = rises ? series.up : series.down;
-  const auto exchanges = static_cast<std::size_t>(exchanges_ - sum.exchange + 1);
-  const std::size_t count = std::min(exchanges, series.recent.size());
+  const std::size_t count = std::min(sum.points, series.recent.size());
   const DriftCause cause = cause_of(series, count);
   const bool taken = cause == DriftCause::kTaken;  // which the own time shows late
   const double level = median(last_of(series.recent, count, taken ? &Point::wall : &Point::value));

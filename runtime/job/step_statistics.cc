@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace agpcs {
@@ -24,6 +25,7 @@ std::size_t at(Quantity quantity) { return static_cast<std::size_t>(quantity); }
 
 // Units of the three figures in the first word of a rank: 26 + 13 + 13 bits, which a double has.
 constexpr double kOfRatio = 1 << 19, kMostRatio = 60, kOfPart = 4096, kPartCodes = 8192;
+constexpr double kUnmeasured = 63;  // in the place of a ratio
 
 double rounded_part(double part) { return std::round(std::clamp(part, 0.0, 1.0) * kOfPart); }
 
@@ -62,7 +64,8 @@ StatisticsWords words_of(const RankStatistics& statistics) {
   const bool known = statistics.processor > 0;
   const double processor = known ? std::max(1.0, rounded_part(statistics.processor)) : 0;
   const double held = known ? rounded_part(statistics.held) : 0;
-  const double ratio = std::isfinite(first) ? std::clamp(first, -kMostRatio, kMostRatio) : 0;
+  const double ratio =
+      std::isfinite(first) ? std::clamp(first, -kMostRatio, kMostRatio) : kUnmeasured;
   first = (std::round(ratio * kOfRatio) * kPartCodes + processor) * kPartCodes + held;
   return words;
 }
@@ -80,6 +83,7 @@ RankStatistics statistics_of(const StatisticsWords& words) {
   statistics.held = take_part(first);
   statistics.processor = take_part(first);
   first /= kOfRatio;
+  if (first > kMostRatio) first = std::numeric_limits<double>::quiet_NaN();
   return statistics;
 }
 
@@ -176,6 +180,7 @@ void StepStatistics::add_probe(double seconds) {
 RankStatistics StepStatistics::take(std::int64_t held_nanoseconds) {
   RankStatistics result;
   const RankExpectation expectation{expected_, floor_};
+  if (steps_ == 0) result.ratios[at(Quantity::kCompute)] = std::numeric_limits<double>::quiet_NaN();
   for (std::size_t q = 0; q < result.ratios.size() && steps_ > 0; ++q) {
     const double measured =
         static_cast<double>(nanoseconds_[q]) * 1e-9 / static_cast<double>(steps_);

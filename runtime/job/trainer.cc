@@ -6,6 +6,7 @@
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
 #include "runtime/job/drift_expectation.h"
+#include "runtime/job/idle_probe.h"
 #include "runtime/job/link_watch.h"
 #include "runtime/job/move_cost.h"
 #include "runtime/job/probe_pace.h"
@@ -48,9 +49,10 @@ constexpr double kGlance = -3;  // all ranks glance at the links that are slow
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
 
-// Part of a step that an idle rank's probe takes at first: short enough to end before the other
-// ranks' step, and long enough to feel a limit on processor time.
-constexpr double kProbeOfStep = 0.2;
+// Part of a step that an idle rank's probe takes of its processor, and the least seconds. They are
+// enough to feel a quota, which lets a rank compute for some tens of milliseconds before it stops
+// it.
+constexpr double kProbeOfStep = 0.2, kLeastProbe = 0.05;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -70,6 +72,7 @@ struct Generation {
   std::optional<StepStatistics> statistics;
   std::optional<DriftDetector> detector;
   std::optional<LinkWatch> links;
+  std::unique_ptr<IdleProbe> idle_probe;
   int steps = 0;
 };
 
@@ -203,8 +206,11 @@ void PlanTrainer::fill_report() {
   std::vector<double>& words = now_->replayer->to_report();
   words[kStopWord] = stop_asked_.load(std::memory_order_relaxed) ? 1 : 0;
   if (!exchanges()) return;
-  if (idle())
-    now_->statistics->add_probe(now_->executor->probe(kProbeOfStep * step_seconds(now_->plan)));
+  if (idle()) {
+    if (!now_->idle_probe) now_->idle_probe = std::make_unique<IdleProbe>(*now_->executor);
+    const double seconds = std::max(kLeastProbe, kProbeOfStep * step_seconds(now_->plan));
+    if (const auto took = now_->idle_probe->take(seconds)) now_->statistics->add_probe(*took);
+  }
   const StatisticsWords mine = words_of(now_->statistics->take(held_.take()));
   const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
   std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/probe.h"
 
+#include "runtime/torch/clock.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -15,19 +17,19 @@ double DeviceProbe::run(double seconds, at::Device device) {
     const at::NoGradGuard guard;
     const at::Tensor factor = at::ones({kSide, kSide}, at::device(device));
     at::Tensor product = at::empty_like(factor);
-    const auto took = [begin = std::chrono::steady_clock::now()] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
+    const auto begin = std::chrono::steady_clock::now();
+    const double busy_before = busy_seconds_of(device);
     const bool first = products_ == 0;
     const std::int64_t most = first ? kMostProducts : products_;
     std::int64_t done = 0;
-    for (; done < most && (!first || took() < seconds); ++done) {
+    while (done < most && (!first || busy_seconds_of(device) - busy_before < seconds)) {
       at::mm_out(product, factor, factor);
-      if (first) product.flatten()[0].item<float>();  // waits until it is done
+      ++done;
     }
-    product.flatten()[0].item<float>();
+    busy_seconds_of(device);  // waits until it is done
     products_ = std::max<std::int64_t>(done, 1);
-    return first ? 0 : took();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return first ? 0 : took.count();
   } catch (const std::exception&) {  // for lack of memory, say: nothing is known then
     return 0;
   }

@@ -10,8 +10,9 @@ namespace agpcs {
 
 class DeviceProbe {
  public:
-  /// Multiplies matrices on `device`. The first call finds out how many products take `seconds`,
-  /// and returns 0. Later calls return the seconds that as many take. 0: it failed.
+  /// Multiplies matrices on `device`. The first call finds out how many products take `seconds` of
+  /// the device (on a CPU, of the thread's processor time: a quota does not make it compute less),
+  /// and returns 0. Later calls return the seconds by the clock that as many take. 0: it failed.
   double run(double seconds, at::Device device);
 
  private:

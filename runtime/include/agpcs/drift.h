@@ -38,7 +38,8 @@ std::string_view name_of(Quantity quantity);
 struct RankStatistics {
   /// By quantity, the natural logarithm of measured over expected seconds. Measured is the mean
   /// over the steps. Both get 2% of the expected step added, so that what takes next to no part of
-  /// a step cannot differ much. 0 where the plan expects nothing.
+  /// a step cannot differ much. 0 where the plan expects nothing. Not a number, of computing: not
+  /// measured since the last exchange.
   std::array<double, kQuantityCount> ratios{};
   /// Part of the wall time of computing in which the computing thread had its processor, by its own
   /// clock. 0: not known. Computations on an accelerator are timed by its events, and the time of
@@ -66,7 +67,8 @@ class StepStatistics {
   /// Adds what the executor's probe took; an idle rank calls this in place of `add`. The first few
   /// probes set the expected duration.
   void add_probe(double seconds);
-  /// Returns the statistics to share, and starts anew. `held_nanoseconds`: for how long the kernel
+  /// Returns the statistics to share, and starts anew. Without a step or probe since the last call,
+  /// computing was not measured. `held_nanoseconds`: for how long the kernel
   /// held processors back from this process since the last call; what is longer than the computing
   /// thread waited does not count. Allocates nothing.
   RankStatistics take(std::int64_t held_nanoseconds = 0);
@@ -134,9 +136,10 @@ std::string describe(const Plan& plan, const DriftChange& change);
 /// they are noisy. A device that is then off from the others by more than the tolerance squared is
 /// reported as a change; a smaller difference counts as an error of the cost model. From then on,
 /// each series is compared with its normal, after subtraction of what all devices have in common: a
-/// machine that is busy with other work slows them all. The threshold is twice the height that
-/// noise made a sum reach in the last 1000 exchanges. A change of communication is not reported if
-/// changes of computing explain it.
+/// machine that is busy with other work slows them all. What is normal of an idle rank is known
+/// from the beginning: its first probes. The threshold is twice the height that noise made a sum
+/// reach in the last 1000 exchanges. A change of communication is not reported if changes of
+/// computing explain it.
 ///
 /// Where ranks know their processor time, a change of computing is one of the rank's own time (its
 /// processor time, and the time for which the kernel held its processor back), as far as the wall
@@ -173,6 +176,7 @@ class DriftDetector {
     double value = 0, peak = 0;
     std::int64_t since = 0;     ///< step
     std::int64_t exchange = 0;  ///< the first exchange since the sum left 0
+    std::size_t points = 0;     ///< of `Series::recent` since then
   };
   /// One exchange of a series. Logarithms of ratios to what is expected; once normal is known, as
   /// if work took the processor time of the reference.
@@ -191,12 +195,14 @@ class DriftDetector {
   struct Series {
     Quantity quantity = Quantity::kCompute;
     int stage = 0;
+    bool idle = false;       ///< the rank's first probes are what is normal
     std::vector<int> ranks;  ///< the least value of these ranks counts; reports name the first one
     std::vector<int> ends;   ///< all ranks whose processors it needs
     double expected_seconds = 0, floor_seconds = 0;
-    double normal = 0;     ///< value that counts as factor 1
-    double reference = 0;  ///< value that counts as no change
-    Point now;             ///< of this exchange
+    double normal = 0;      ///< value that counts as factor 1
+    double reference = 0;   ///< value that counts as no change
+    bool measured = false;  ///< in this exchange
+    Point now;              ///< of this exchange
     Sum up, down;
     /// By how much work takes another processor time, and since when; exchange 0: it does not.
     Sum work;

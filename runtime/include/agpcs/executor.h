@@ -225,9 +225,10 @@ class Executor {
   /// its call.
   virtual InstructionTime time_of(const InstructionId& /*id*/) { return {}; }
 
-  /// Computes something that took about `seconds` at the first call, and returns the seconds that
-  /// it takes now. From this a rank without work learns whether its device got faster or slower. 0
-  /// (the default): unknown.
+  /// Computes something that took about `seconds` of the device at the first call (on a CPU, of its
+  /// processor time), and returns the seconds that pass meanwhile now. From this a rank without
+  /// work learns whether its device got faster or slower. It is called on a thread of its own,
+  /// beside other calls. Throws nothing. 0 (the default): unknown.
   virtual double probe(double /*seconds*/) { return 0; }
 
   /// Lists all that this rank has learned of its stages, in an order that depends on the stages

@@ -61,9 +61,9 @@ TEST(StepStatistics, AnIdleRanksProbesCountAgainstItsFirstOnes) {
     statistics.add_probe(seconds);
     return statistics.take().ratios[static_cast<std::size_t>(Quantity::kCompute)];
   };
-  EXPECT_EQ(taken(0), 0) << "an executor that cannot tell";
-  EXPECT_EQ(taken(0.9), 0);
-  EXPECT_EQ(taken(0.02), 0);
+  EXPECT_TRUE(std::isnan(taken(0))) << "an executor that cannot tell";
+  EXPECT_TRUE(std::isnan(taken(0.9)));
+  EXPECT_TRUE(std::isnan(taken(0.02)));
   EXPECT_NEAR(taken(0.022), 0, 1e-9) << "the median of the first three";
   EXPECT_NEAR(taken(0.022 / 2.5), std::log((0.4 + 0.02) / 1.02), 1e-9);
 }
@@ -80,6 +80,38 @@ TEST(DriftDetector, AnIdleDeviceThatIsFastAgainIsTold) {
   }
   EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 199; ");
   EXPECT_NEAR(detector.computing()[2], 0.4, 1e-9);
+}
+
+TEST(DriftDetector, ExchangesInWhichNoProbeEndedSayNothingOfAnIdleDevice) {
+  const Plan plan = plan_of_idle();
+  DriftDetector detector(plan);
+  std::string text;
+  for (int step = 4; step < 400; step += 5) {
+    std::vector<RankStatistics> by_rank(3);
+    by_rank[2].ratios[0] = step % 3 == 0 ? step > 200 ? std::log((0.4 + 0.02) / 1.02) : 0
+                                         : std::numeric_limits<double>::quiet_NaN();
+    by_rank[2] = statistics_of(words_of(by_rank[2]));
+    for (const DriftChange& change : detector.add(step, by_rank))
+      text += describe(plan, change) + "; ";
+  }
+  EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 199; ");
+}
+
+TEST(DriftDetector, AnIdleDeviceIsKnownBeforeWhatIsNormalOfNoisyOnes) {
+  const Plan plan = plan_of_idle();
+  DriftDetector detector(plan);
+  Rng rng(5);
+  std::string text;
+  for (int step = 4; step < 120; step += 5) {
+    std::vector<RankStatistics> by_rank(3);
+    for (int rank = 0; rank < 2; ++rank) {
+      by_rank[static_cast<std::size_t>(rank)].ratios[0] = 1.2 * rng.uniform() - 0.6;
+    }
+    if (step > 50) by_rank[2].ratios[0] = std::log((0.4 + 0.02) / 1.02);
+    for (const DriftChange& change : detector.add(step, by_rank))
+      text += describe(plan, change) + "; ";
+  }
+  EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 49; ");
 }
 
 TEST(StepStatistics, MeansOverTheStepsSinceTheLastExchange) {
@@ -121,7 +153,7 @@ TEST(StepStatistics, MeansOverTheStepsSinceTheLastExchange) {
   EXPECT_NEAR(twice[0], std::log(122. / 62), 1e-12);
   EXPECT_NEAR(twice[1], std::log(42. / 22), 1e-12);
   EXPECT_NEAR(twice[2], std::log(22. / 12), 1e-12);
-  EXPECT_EQ(statistics.take().ratios, RankStatistics().ratios) << "no step since";
+  EXPECT_TRUE(std::isnan(statistics.take().ratios[0])) << "no step since";
 }
 
 TEST(StepStatistics, KnowsWhichPartOfComputingWasProcessorTimeAndWhichWasHeldBack) {

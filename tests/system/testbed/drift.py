@@ -30,7 +30,7 @@ CHANGES = {  # of machine c or a: to 40% of its speed; of its link to a quarter
 MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
 LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
 QUIET_STEPS = 60  # before the change, and at least so many until it changes back: what is normal is learned in 45
-SETTLED_STEPS = 60  # trained after a move
+SETTLED_STEPS = 170  # trained after a move: on a noisy machine, what is normal is learned in up to 165
 ROUNDS = 3  # in which plans are replayed in turns: this machine's speed is another from minute to minute
 PATIENCE = 120.0  # seconds after a change within which a move must have come
 MOST_STEPS = 100000
@@ -126,7 +126,6 @@ class Experiment:
     def __init__(self, binaries, folder, profile_seconds, seconds):
         self.binaries, self.folder, self.profile_seconds, self.seconds = binaries, folder, profile_seconds, seconds
         self.model = cases.MODELS[MODEL]
-        self.devices = None  # of the plans, by rank
 
     def prepare(self, bed, cluster):
         """(cluster file, plan file, its devices by rank, predicted seconds) for a cluster that the bed plays."""
@@ -146,13 +145,14 @@ class Experiment:
         return path, plan, [each["device"] for each in report["devices"]], report["step_seconds"]
 
     def in_turns(self, bed, cluster, plans):
-        """Rounds of the median seconds of a step by each of the plans, (plan file, predicted seconds) by name, on a cluster."""
+        """Rounds of the median seconds of a step by each of the plans, (plan file, devices by rank, predicted seconds) by
+        name, on a cluster."""
         bed.become(cluster)
         commands, rounds = Commands(self.binaries, self.folder, cluster, bed), []
         for _ in range(ROUNDS):
-            rounds.append({name: statistics.median(commands.replay(plan, self.devices, self.model,
+            rounds.append({name: statistics.median(commands.replay(plan, devices, self.model,
                                                                    step_count(predicted, self.seconds), REPLAY_LIMIT))
-                           for name, (plan, predicted) in plans.items()})
+                           for name, (plan, devices, predicted) in plans.items()})
         return rounds
 
     def trained(self, bed, prepared, on_event, steps, options, limit):
@@ -178,16 +178,15 @@ class Experiment:
         """The figures of one change, and of the way back."""
         changed = CHANGES[name]
         base, offline = self.prepare(bed, BASE), self.prepare(bed, changed)
-        self.devices = base[2]
         watcher = Watcher(lambda number: bed.become(BASE if number else changed))
         self.trained(bed, base, watcher, MOST_STEPS, ["--replan", base[0]], REPLAY_LIMIT + 4 * PATIENCE)
         steps = max(watcher.losses) + 1
         differ = losses_differ(watcher.losses, self.undisturbed(bed, base, steps))
-        found, now = [], (base[1], base[3])
+        found, now = [], base[1:]
         for way, cluster, best, turn in zip(("there", "back"), (changed, BASE), (offline, base), watcher.turns):
-            plans = {"old": now, "offline": (best[1], best[3])}
-            if turn.switched_at is not None:  # the job wrote the plan beside its first one
-                now = (base[1].with_name(f"{MODEL}.replan-{turn.switched_at - 1}.plan"), best[3])
+            plans = {"old": now, "offline": best[1:]}
+            if turn.switched_at is not None:  # the job wrote the plan, for the ranks that it has, beside its first one
+                now = (base[1].with_name(f"{MODEL}.replan-{turn.switched_at - 1}.plan"), base[2], best[3])
                 plans["new"] = now
             rounds = self.in_turns(bed, cluster, plans)
             seconds = medians(rounds)
