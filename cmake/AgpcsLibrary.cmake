@@ -108,9 +108,10 @@ if(AGPCS_FUZZ)  # a failed AGPCS_CHECK aborts, which a fuzzer records
   target_compile_definitions(agpcs_sanitizers INTERFACE AGPCS_FUZZ _GLIBCXX_ASSERTIONS)
 endif()
 
-# What makes an overflow harder to use: canaries on the stack, checked copies where code is optimized, indirect jumps that
-# land where they may, and tables of the loader that are read-only once a program runs. The sanitizers bring checks
-# of their own, which _FORTIFY_SOURCE is in the way of.
+# What makes an overflow harder to use: canaries on the stack, checked copies where code is optimized, and tables of the
+# loader that are read-only once a program runs. -fcf-protection marks where indirect jumps may land. Processors heed that
+# only where all that is linked has the marks, which Debian 12's start files (Scrt1.o, crti.o, crtn.o) and ONNX's library
+# lack. The sanitizers bring checks of their own, which _FORTIFY_SOURCE is in the way of.
 add_library(agpcs_hardening INTERFACE)
 if(NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
   include(CheckCXXCompilerFlag)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/checkpoint_folder.h"
 
+#include "ir/base/random_digits.h"
 #include "ir/base/read_file.h"
 
 #include <fmt/format.h>
@@ -89,6 +90,14 @@ std::optional<Entry> entry_of(const std::string& name) {
   const std::string full = checkpoint_name(entry.step) + std::string(rest);
   if ((!rest.empty() && !entry.replaced) || full != name) return {};
   return entry;
+}
+
+// Returns the path, which nobody can guess, of checkpoint `name` in `folder` while it is written or
+// removed.
+Result<std::string> hidden_path(const std::string& folder, const std::string& name) {
+  const std::string digits = random_digits();
+  if (digits.empty()) return failed(folder, "nothing can be given a random name in it", errno);
+  return fmt::format("{}/.{}{}{}", folder, name, kTemporary, digits);
 }
 
 Result<std::vector<std::string>> names_in(const std::string& path) {
@@ -325,11 +334,11 @@ void CheckpointFolder::remove_leftovers() {
 
 Result<std::string> CheckpointFolder::begin(std::int64_t step) {
   discard();
-  const std::string path =
-      fmt::format("{}/.{}{}{}", path_, checkpoint_name(step), kTemporary, ::getpid());
-  if (::mkdir(path.c_str(), 0777) != 0) return failed(path, "cannot be made", errno);
-  begun_ = path;
-  return path;
+  for (;;) {
+    AGPCS_TRY(const std::string path, hidden_path(path_, checkpoint_name(step)));
+    if (::mkdir(path.c_str(), 0777) == 0) return begun_ = path;
+    if (errno != EEXIST) return failed(path, "cannot be made", errno);
+  }
 }
 
 void CheckpointFolder::discard() {
@@ -375,10 +384,9 @@ Status CheckpointFolder::replace(std::int64_t step) {
 // checkpoint's name.
 Status CheckpointFolder::remove(const std::string& name) {
   const std::string path = path_ + "/" + name;
-  const std::string hidden = fmt::format("{}/.{}{}{}", path_, name, kTemporary, "removed");
   std::error_code error;
   if (!fs::exists(path, error)) return {};
-  fs::remove_all(hidden, error);
+  AGPCS_TRY(const std::string hidden, hidden_path(path_, name));
   if (::rename(path.c_str(), hidden.c_str()) != 0) return failed(path, "cannot be removed", errno);
   fs::remove_all(hidden, error);
   if (error) return failed(path, "cannot be removed", error.value());

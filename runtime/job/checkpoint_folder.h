@@ -4,7 +4,7 @@
 //
 //     DIR/step-00000100/{model.onnx, model.onnx.data, optimizer.data, checkpoint.txt}
 //     DIR/step-00000100.replaced   the old checkpoint of a step that is written again
-//     DIR/.step-00000200.tmp-4711  being written, or being removed
+//     DIR/.step-00000200.tmp-5e1f60a2  being written, or being removed; the digits are random
 #pragma once
 
 #include "ir/base/fd.h"

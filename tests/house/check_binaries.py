@@ -8,7 +8,8 @@ Reads what `readelf` says of every ELF program and shared library below some fol
   * no library is needed by a relative path;
   * with --not-in FOLDER, for what is installed: no element lies in FOLDER, such as the build tree;
   * with --hardened: programs may be loaded anywhere (PIE), the loader's tables are read-only once it has run (RELRO, with
-    all symbols bound at the start), no segment can be written and executed, and code has canaries on its stack.
+    all symbols bound at the start), no segment can be written and executed, and code has canaries on its stack;
+  * with --fortified, for what is compiled with optimization: where text is formatted, the length of a buffer is checked.
 """
 
 import argparse
@@ -21,6 +22,10 @@ import sys
 
 ENTRY = re.compile(r"\((NEEDED|RPATH|RUNPATH)\)[^\[]*\[(.*)\]$", re.MULTILINE)
 ORIGIN = re.compile(r"\$(ORIGIN|\{ORIGIN\})(/|$)")
+# What _FORTIFY_SOURCE=2 replaces by a checked form, almost wherever it is called. (Of others, such as memcpy, it leaves those
+# whose buffer has a length that nobody knows.)
+FORMATTING = re.compile(r"\bUND (?:v?(?:f|d|s|sn|as)?printf)\b")
+CHECKED = re.compile(r"\bUND __\w+_chk\b")
 EXECUTABLE, SHARED = 2, 3  # e_type in the header of an ELF file
 
 
@@ -74,7 +79,7 @@ def faults_of(entries, outside=()):
     return list(dict.fromkeys(faults))
 
 
-def faults_of_hardening(path, readelf):
+def faults_of_hardening(path, readelf, fortified):
     """What a hardened binary has and this one has not. Code without arrays needs no canary, nor does it import one."""
     done = subprocess.run([readelf, "--wide", "-hldr", "--dyn-syms", path], capture_output=True, text=True, check=True,
                           env={**os.environ, "LC_ALL": "C"})
@@ -87,6 +92,8 @@ def faults_of_hardening(path, readelf):
         yield "its stack can be executed (-z noexecstack)"
     if "__stack_chk_fail" not in text:
         yield "nothing in it has a canary on the stack (-fstack-protector-strong)"
+    if fortified and FORMATTING.search(text) and not CHECKED.search(text):
+        yield "it formats text and checks the length of no buffer (-D_FORTIFY_SOURCE=2)"
 
 
 def main():
@@ -98,6 +105,7 @@ def main():
     parser.add_argument("--not-in", action="append", default=[], type=pathlib.Path, metavar="FOLDER",
                         help="no element may be in this folder")
     parser.add_argument("--hardened", action="store_true", help="each is hardened, too")
+    parser.add_argument("--fortified", action="store_true", help="each is hardened and fortified, too")
     options = parser.parse_args()
     binaries, with_path, errors = 0, 0, 0
     for tree in options.trees:
@@ -106,8 +114,8 @@ def main():
             binaries += 1
             with_path += any(kind != "NEEDED" for kind, _ in entries)
             faults = faults_of(entries, options.not_in)
-            if options.hardened:
-                faults += faults_of_hardening(path, options.readelf)
+            if options.hardened or options.fortified:
+                faults += faults_of_hardening(path, options.readelf, options.fortified)
             for fault in faults:
                 errors += 1
                 print(f"{path}: error: {fault}")

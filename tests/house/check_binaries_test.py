@@ -106,6 +106,20 @@ class CheckRpathsTest(unittest.TestCase):
             lines = self.check("--hardened")[1]
             self.assertEqual(lines[:-1], [f"{self.folder}/program: error: {fault}"] if fault else [], options)
 
+    def test_refuses_what_checks_no_buffer_where_it_formats_text(self):
+        source = self.folder / "program.cc"
+        hard = ["-O1", "-fPIE", "-pie", "-fstack-protector-strong", "-Wl,-z,relro,-z,now,-z,noexecstack", "-U_FORTIFY_SOURCE"]
+        formats = '#include <cstdio>\nint main(int count, char**) { char text[64]; return std::snprintf(text, 64, "%d", count); }\n'
+        reads = '#include <cstdio>\nint main() { char line[64]; return fgets(line, 64, stdin) ? line[0] : 0; }\n'
+        fault = f"{self.folder}/program: error: it formats text and checks the length of no buffer (-D_FORTIFY_SOURCE=2)"
+        for code, options, check, faults in ((formats, ["-D_FORTIFY_SOURCE=2"], "--fortified", []),
+                                             (formats, [], "--fortified", [fault]),
+                                             (formats, [], "--hardened", []),  # as it is without optimization
+                                             (reads, [], "--fortified", [])):  # nothing that must have a checked form
+            source.write_text(code)
+            subprocess.run([CXX, *hard, *options, source, "-o", self.folder / "program"], check=True)
+            self.assertEqual(self.check(check)[1][:-1], faults, (options, check))
+
     def test_refuses_a_folder_without_any(self):
         self.assertEqual(self.check(), (1, ["check_binaries: 0 binaries, 0 with a search path of their own, 0 errors"]))
 

@@ -28,7 +28,7 @@ foreach(package agpcs libagpcs-dev python3-agpcs)
 endforeach()
 
 run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}"
-  --hardened --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
+  ${HARDENED} --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
 
 set(usr "${WORK_DIR}/root/usr")
 set(model "${SOURCE_DIR}/samples/models/resnet50.onnx")

@@ -17,7 +17,7 @@ run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READE
   --not-in "${BUILD_DIR}" "${WORK_DIR}/prefix" "${WORK_DIR}/build")
 if(EXISTS "${WORK_DIR}/prefix/bin")  # a build of the runtime alone has no commands
   run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}"
-    --hardened "${WORK_DIR}/prefix/bin")
+    ${HARDENED} "${WORK_DIR}/prefix/bin")
 endif()
 
 # Runs a sample on its plan and checks what it prints.

@@ -307,21 +307,6 @@ std::error_code write_into(const std::string& path, std::string_view text) {
   return file < 0 ? last_error() : write_and_close(file, text);
 }
 
-// Creates a file beside the old one and renames it.
-std::error_code replace_file(const std::string& path, std::string_view text) {
-  std::error_code error;
-  std::string written;
-  do {
-    written = temporary_beside(path);
-    if (written.empty()) return last_error();
-    error = write_new_file(written, text);
-  } while (error == std::errc::file_exists);
-  if (error || std::rename(written.c_str(), path.c_str()) == 0) return error;
-  error = last_error();
-  ::unlink(written.c_str());
-  return error;
-}
-
 }  // namespace
 
 bool has_ending(std::string_view path, std::string_view ending) {
@@ -336,6 +321,20 @@ std::error_code write_new_file(const std::string& path, std::string_view text) {
   return error;
 }
 
+std::error_code replace_file(const std::string& path, std::string_view text) {
+  std::error_code error;
+  std::string written;
+  do {
+    written = temporary_beside(path);
+    if (written.empty()) return last_error();
+    error = write_new_file(written, text);
+  } while (error == std::errc::file_exists);
+  if (error || std::rename(written.c_str(), path.c_str()) == 0) return error;
+  error = last_error();
+  ::unlink(written.c_str());
+  return error;
+}
+
 Status write_file(const std::string& path, std::string_view text, Console console) {
   if (path == "-") {
     console.out << text;
@@ -344,8 +343,11 @@ Status write_file(const std::string& path, std::string_view text, Console consol
   namespace fs = std::filesystem;
   std::error_code none;  // ignored: opening the path reports the error
   const fs::file_status status = fs::status(path, none);
-  const fs::path link_end = fs::is_symlink(path, none) ? fs::canonical(path, none) : fs::path();
-  const bool special = fs::exists(status) && !fs::is_regular_file(status);
+  const bool link = fs::is_symlink(path, none);
+  const fs::path link_end = link ? fs::canonical(path, none) : fs::path();
+  // A link of /proc may lead to an open file that has no name any more.
+  const bool nameless = link && link_end.empty();
+  const bool special = fs::exists(status) && (!fs::is_regular_file(status) || nameless);
   const std::error_code error =
       special ? write_into(path, text)
               : replace_file(link_end.empty() ? path : link_end.string(), text);

@@ -85,9 +85,12 @@ std::error_code write_new_file(const std::string& path, std::string_view text);
 /// Returns whether the name of a file has the ending `ending`, such as ".svg", and something before
 /// it.
 bool has_ending(std::string_view path, std::string_view ending);
-/// Replaces a file as a whole: readers see either the old or the new one. "-" is `console.out`. A
-/// path that is not a regular file, such as /dev/null, is written to directly. A symbolic link to
-/// an existing path is followed; one to nowhere is replaced.
+/// Replaces whatever has that name by a file, as a whole: readers see either the old or the new
+/// one. A symbolic link is replaced, not followed.
+std::error_code replace_file(const std::string& path, std::string_view text);
+/// Writes to a path that a user names, as `replace_file` does, with these exceptions. "-" is
+/// `console.out`. A path that is not a regular file, such as /dev/null, is written to directly. A
+/// symbolic link to an existing path is followed; one to nowhere is replaced.
 Status write_file(const std::string& path, std::string_view text, Console console);
 
 Result<Plan> read_plan(const std::string& path);

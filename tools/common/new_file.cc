@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/common/new_file.h"
 
+#include "ir/base/random_digits.h"
+
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
 namespace agpcs {
 
 std::string temporary_beside(const std::string& path) {
-  std::uint32_t number = 0;
-  if (getrandom(&number, sizeof number, 0) < 0) return "";
-  return fmt::format("{}.{:08x}.tmp", path, number);
+  const std::string digits = random_digits();
+  return digits.empty() ? "" : fmt::format("{}.{}.tmp", path, digits);
 }
 
 Status check_can_be_written(const std::string& path) {

@@ -2,6 +2,7 @@
 #include "tools/run/save.h"
 
 #include "runtime/job/state_moves.h"
+#include "tools/common/common.h"
 #include "tools/run/gathering.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -42,13 +42,12 @@ std::string npy_header(const std::vector<std::int64_t>& dims) {
 
 Status write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& dims,
                  const std::vector<float>& values) {
-  std::ofstream file(path, std::ios::binary);
-  file << npy_header(dims);
-  file.write(reinterpret_cast<const char*>(values.data()),
-             static_cast<std::streamsize>(values.size() * sizeof(float)));
-  file.close();
-  if (!file) return invalid_input(fmt::format("{}: cannot be written", path.string()));
-  return {};
+  std::string text = npy_header(dims);
+  text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const std::error_code error = replace_file(path.string(), text);
+  if (!error) return {};
+  return invalid_input(
+      fmt::format("{}: error: cannot be written: {}", path.string(), error.message()));
 }
 
 template <typename T>

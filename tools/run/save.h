@@ -20,7 +20,8 @@ Status make_save_folder(const std::string& folder);
 
 /// Writes all parameters and states to `folder` as fp32 .npy files. All ranks call it; the first
 /// rank of each stage writes those of the stage, and gets what other ranks have of them. A file is
-/// named by its tensor, with every byte outside A-Z a-z 0-9 . _ - as %XX.
+/// named by its tensor, with every byte outside A-Z a-z 0-9 . _ - as %XX, and takes the place of an
+/// older one once it is whole.
 Status save_parameters(const Graph& graph, const Plan& plan, const Executor& executor,
                        const std::string& folder, Transport& transport,
                        std::chrono::milliseconds limit);

@@ -15,7 +15,7 @@ import unittest
 from unittest import mock
 
 import agpcs
-from agpcs._new_file import write
+from agpcs._new_file import replace, write
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
@@ -66,6 +66,14 @@ class NewFile(unittest.TestCase):
         self.assertTrue((self.folder / "link").is_symlink())
         self.assertEqual(self.path.read_text(), "newer")
 
+    def test_takes_the_place_of_a_link_where_no_user_named_it(self):
+        kept = self.folder / "kept"
+        kept.write_text("kept")
+        self.path.symlink_to(kept)
+        replace(self.path, "new")
+        self.assertFalse(self.path.is_symlink())
+        self.assertEqual((self.path.read_text(), kept.read_text()), ("new", "kept"))
+
     def test_that_cannot_be_written_is_as_it_was(self):
         self.path.write_text("old")
         with mock.patch("os.replace", side_effect=OSError("no room")), self.assertRaisesRegex(OSError, "no room"):
@@ -83,6 +91,21 @@ class NewFile(unittest.TestCase):
         write(self.path, "new")
         reader.join()
         self.assertEqual(read, ["new"])
+
+    def test_is_no_file_where_an_open_pipe_or_file_without_a_name_is_named(self):
+        for what in ("pipe", "file"):  # as behind /dev/stdout
+            with self.subTest(what):
+                if what == "pipe":
+                    reader, writer = os.pipe()
+                else:
+                    reader = writer = os.open(self.path, os.O_RDWR | os.O_CREAT)
+                    self.path.unlink()
+                self.addCleanup(os.close, reader)
+                write(f"/proc/self/fd/{writer}", "new")
+                self.assertEqual(os.read(reader, 100), b"new")
+                if writer != reader:
+                    os.close(writer)
+                self.assertEqual(list(self.folder.iterdir()), [])
 
 
 class Plan(unittest.TestCase):

@@ -70,6 +70,16 @@ class Wheel(unittest.TestCase):
         declared = set(re.findall(r"\b(agpcs_\w+)\(", (ROOT / "tools/python/c_interface.h").read_text()))
         self.assertEqual(shown, declared)
 
+    def test_loads_nothing_from_the_current_folder_or_the_build(self):
+        check = (sys.executable, ROOT / "tests/house/check_binaries.py", "--not-in", BUILD)
+        code, said, errors = run(*check, self.site / "agpcs", self.site / "agpcs.libs")
+        self.assertEqual((code, errors), (0, ""), said)
+        binaries, searching = map(int, re.search(r"(\d+) binaries, (\d+) with a search path", said).groups())
+        self.assertGreater(binaries, searching)
+        self.assertGreaterEqual(searching, 5)  # the library and the commands find what came along
+        code, said, errors = run(*check, "--fortified", self.site / "agpcs")
+        self.assertEqual((code, errors), (0, ""), said)
+
     def test_has_the_licences_of_what_is_in_it(self):
         licences, = self.site.glob("agpcs-*.dist-info/licenses")
         for library in (self.site / "agpcs.libs").iterdir():

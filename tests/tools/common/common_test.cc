@@ -77,6 +77,19 @@ TEST_F(WriteFile, WritesToAPipeInsteadOfReplacingIt) {
   close(reader);
 }
 
+/// As for /dev/stdout, whose file was removed meanwhile.
+TEST_F(WriteFile, WritesToAnOpenFileThatHasNoNameAnyMore) {
+  const int file = open(path("gone").c_str(), O_RDWR | O_CREAT, 0600);
+  fs::remove(path("gone"));
+  fs::create_symlink(fmt::format("/proc/self/fd/{}", file), path("link"));
+  EXPECT_EQ(write("link", "plan"), "");
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  char text[8] = {};
+  EXPECT_EQ(pread(file, text, sizeof text, 0), 4);
+  EXPECT_STREQ(text, "plan");
+  close(file);
+}
+
 /// Under the name that a former version wrote to first: of the file and of the process.
 TEST_F(WriteFile, LeavesAloneWhatAnotherUserPutInItsWay) {
   std::ofstream(path("theirs")) << "theirs";
@@ -153,6 +166,15 @@ TEST_F(WriteFile, MakesANewFileOnlyWhereThereIsNone) {
   EXPECT_EQ(write_new_file(path("file"), "one"), std::error_code());
   EXPECT_EQ(write_new_file(path("file"), "two"), std::errc::file_exists);
   EXPECT_EQ(contents(path("file")), "one");
+}
+
+TEST_F(WriteFile, ReplacesALinkWhereNoUserNamedIt) {
+  std::ofstream(path("theirs")) << "theirs";
+  fs::create_symlink("theirs", path("link"));
+  EXPECT_EQ(replace_file(path("link"), "new"), std::error_code());
+  EXPECT_FALSE(fs::is_symlink(path("link")));
+  EXPECT_EQ(contents(path("link")), "new");
+  EXPECT_EQ(contents(path("theirs")), "theirs");
 }
 
 TEST_F(WriteFile, SaysWhyItCannot) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,28 @@ TEST_F(RunSafetensors, AFileIsReplacedAsAWhole) {
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
   }
+}
+
+TEST_F(RunSafetensors, FilesOfAFolderAreReplacedAndALinkIsNotFollowed) {
+  const std::string plan = compile("two.plan", {"-q"});
+  const std::filesystem::path folder = folder_ / "parameters", theirs = folder_ / "theirs";
+  run(train(plan, folder));
+  const std::string trained = text_of(folder / "fc_bias.npy");
+  std::ofstream(theirs) << "theirs";
+  std::filesystem::remove(folder / "fc_bias.npy");
+  std::filesystem::create_symlink(theirs, folder / "fc_bias.npy");
+  std::filesystem::remove(folder / "fc_weight.npy");
+  std::filesystem::create_directory(folder / "fc_weight.npy");
+  EXPECT_THAT(run(train(plan, folder), 1),
+              HasSubstr("/fc_weight.npy: error: cannot be written: Is a directory\n"));
+  std::filesystem::remove(folder / "fc_weight.npy");
+  run(train(plan, folder));
+  EXPECT_EQ(text_of(theirs), "theirs");
+  EXPECT_TRUE(
+      std::filesystem::is_regular_file(std::filesystem::symlink_status(folder / "fc_bias.npy")));
+  EXPECT_EQ(text_of(folder / "fc_bias.npy"), trained);
+  const std::filesystem::directory_iterator files(folder);
+  EXPECT_EQ(std::distance(files, {}), 6);
 }
 
 TEST_F(RunSafetensors, APathThatCannotBeWrittenIsRefusedBeforeTraining) {

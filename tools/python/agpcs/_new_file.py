@@ -8,27 +8,38 @@ import stat
 
 
 def write(path, content):
-    """Writes text (UTF-8, LF) or bytes to a file, which has its old content until all of the new one is there. Meanwhile the
-    new one lies beside it under a name that nobody can guess. A device or a pipe is written to as it is. Raises OSError."""
-    data = content.encode() if isinstance(content, str) else content
-    target = os.path.realpath(path)  # a link stays one
-    mode = os.stat(target).st_mode if os.path.exists(target) else None
-    if mode is not None and not stat.S_ISREG(mode):
-        with open(target, "wb") as file:
-            file.write(data)
-        return
-    new = f"{target}.{secrets.token_hex(4)}.tmp"
+    """Writes text (UTF-8, LF) or bytes to a file that a user names, as `replace` does; but a link to a file stays one, and a
+    device or a pipe is written to as it is. Raises OSError."""
+    target = os.path.realpath(path)
+    # Asked of the path itself: the real one of /dev/stdout is no path where that is a pipe, or a file without a name.
+    mode = os.stat(path).st_mode if os.path.exists(path) else None
+    if mode is not None and not (stat.S_ISREG(mode) and os.path.exists(target)):
+        with open(path, "wb") as file:
+            file.write(_bytes_of(content))
+    else:
+        replace(target, content, mode, os.fspath(path))
+
+
+def replace(path, content, mode=None, named=None):
+    """Puts a file in the place of whatever has that name, even of a link. What was there stays until all of the new file is
+    written. Meanwhile it lies beside under a name that nobody can guess. `mode` is the file's, if the umask does not decide
+    it; errors name the path as `named`. Raises OSError."""
+    new = f"{os.fspath(path)}.{secrets.token_hex(4)}.tmp"
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+        raise type(error)(error.errno, error.strerror, named or os.fspath(path)) from None
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
                 os.fchmod(descriptor, stat.S_IMODE(mode))
-            file.write(data)
-        os.replace(new, target)
+            file.write(_bytes_of(content))
+        os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(new)
         raise
+
+
+def _bytes_of(content):
+    return content.encode() if isinstance(content, str) else content

@@ -339,7 +339,7 @@ def _planned(places, paths, leave_out):
     chosen = equal if in_buckets else _faster(chosen, equal)
     for message in dict.fromkeys(said):
         warnings.warn(message)
-    _new_file.write(paths[0], chosen.text)
+    _new_file.replace(paths[0], chosen.text)
     seconds = None if equal is None else equal.estimates.step_seconds
     if chosen is not equal and tried.equal is not None:
         seconds = chosen.estimates.step_seconds * tried.equal / tried.planned  # a busy machine slowed both ways

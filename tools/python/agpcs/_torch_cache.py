@@ -79,7 +79,7 @@ def keep(paths, texts):
     os.makedirs(os.path.dirname(paths[1]), exist_ok=True)
     # The cluster file is written last: a cache that has it is whole.
     for path, text in reversed(list(zip(paths[1:], texts))):
-        _new_file.write(path, text)
+        _new_file.replace(path, text)
 
 
 def devices_in(cluster_text):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/keeper/head.h"
 
+#include "ir/base/random_digits.h"
 #include "runtime/support/caught.h"
 #include "tools/run/rank.h"
 #include "tools/run/replan.h"
@@ -51,10 +52,15 @@ std::optional<Result<NextPlan>> PlanTask::take() {
 
 Result<std::string> SeenFile::make(const std::string& folder) {
   AGPCS_RETURN_IF_ERROR(make_save_folder(folder));
-  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  const std::string name = fmt::format(".seen-{}-{}", getpid(), now);
-  const std::string path = folder + "/" + name;
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  std::string name, path;
+  Fd file;
+  do {
+    const std::string digits = random_digits();
+    name = ".seen-" + digits;
+    path = folder + "/" + name;
+    if (digits.empty()) break;
+    file = Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  } while (file.get() < 0 && errno == EEXIST);
   if (file.get() < 0) {
     return invalid_input(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   }
