@@ -38,6 +38,10 @@ class RenumberedGroups final : public Transport, public RecordingTransport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
     return transport_.all_reduce(buffer, first_ + group, algorithm);
   }
+  Result<Ticket> all_reduce_areas(const std::vector<Buffer>& areas, int group,
+                                  AllReduce algorithm) override {
+    return transport_.all_reduce_areas(areas, first_ + group, algorithm);
+  }
   Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
                                 int group, AllReduce algorithm) override {
     return transport_.reduce_scatter(buffer, parts, first_ + group, algorithm);

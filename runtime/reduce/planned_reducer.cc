@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kPlanned`: each group has memory of its own. The thread that brings the last missing gradient
-// posts the groups whose turn it is. `wait_all` waits for the groups in order.
+// `kPlanned`: each group has memory of its own, but large gradients are reduced where they lie. The
+// thread that brings the last missing gradient posts the groups whose turn it is. `wait_all` waits
+// for the groups in order.
 #include "runtime/reduce/planned_step.h"
 #include "runtime/reduce/reducer_base.h"
 #include "runtime/support/gradient_copy.h"
@@ -20,6 +21,7 @@ struct Group {
   DType wire = DType::kFp32;
   std::size_t bytes = 0;
   std::unique_ptr<char[]> memory;
+  std::vector<Buffer> areas;  // that are reduced, in order; where gradients lie is known in a step
   // State of the running step.
   std::int64_t ready = 0;  // when its last gradient came
   std::int64_t delay = 0;
@@ -45,26 +47,28 @@ class PlannedReducer final : public ReducerBase {
     return groups_[step_.group_of(gradient)].memory.get() +
            offsets_[static_cast<std::size_t>(gradient)];
   }
-  /// Returns whether the group is reduced where its only gradient lies.
-  bool in_place(const Group& group) const {
-    return group.declared->gradients.size() == 1 &&
-           group.wire == gradient(group.declared->gradients.front()).type;
-  }
-  Buffer buffer_of(const Group& group) const;
+  /// Returns whether a gradient is reduced where it lies.
+  bool is_alone(int index) const { return area_of_[static_cast<std::size_t>(index)] >= 0; }
+  bool may_be_alone(const Group& group, const Gradient& declared) const;
+  void add(Group& group, int index);
   void post_ready(std::int64_t now);
   Status post(Group& group);
-  Result<Ticket> all_reduce(const Group& group);
+  Result<Ticket> all_reduce(Group& group);
   Status finish(Group& group, Clock::time_point deadline);
 
   std::vector<Group> groups_;
   std::vector<std::size_t> offsets_;  // by gradient: offset in its group's memory
+  std::vector<int> area_of_;          // by gradient: index of its area if it is alone, or -1
   PlannedStep step_;                  // guarded by the mutex
   std::vector<std::int64_t> delays_;
 };
 
 PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
                                const ReducerOptions& options)
-    : ReducerBase(set, transport, options), offsets_(set.gradients.size()), step_(set_) {
+    : ReducerBase(set, transport, options),
+      offsets_(set.gradients.size()),
+      area_of_(set.gradients.size(), -1),
+      step_(set_) {
   for (const GradientGroup& declared : set_.groups) {
     Group& group = groups_.emplace_back();
     group.declared = &declared;
@@ -73,7 +77,29 @@ PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
       offsets_[static_cast<std::size_t>(g)] = group.bytes;
       group.bytes += static_cast<std::size_t>(gradient(g).elements) * size_of(group.wire);
     }
-    group.memory = std::make_unique<char[]>(group.bytes);
+    group.memory = std::make_unique_for_overwrite<char[]>(group.bytes);
+    for (const int g : declared.gradients) add(group, g);
+  }
+}
+
+bool PlannedReducer::may_be_alone(const Group& group, const Gradient& declared) const {
+  if (group.wire != declared.type) return false;
+  if (group.declared->gradients.size() == 1) return true;
+  const auto bytes = declared.elements * static_cast<std::int64_t>(size_of(declared.type));
+  return group.declared->algorithm == AllReduce::kRing && bytes >= options_.alone_bytes;
+}
+
+// Adds a gradient to the group's areas. Those that are copied and follow one another share one.
+void PlannedReducer::add(Group& group, int index) {
+  const Gradient& declared = gradient(index);
+  const std::size_t bytes = static_cast<std::size_t>(declared.elements) * size_of(group.wire);
+  if (may_be_alone(group, declared)) {
+    area_of_[static_cast<std::size_t>(index)] = static_cast<int>(group.areas.size());
+    group.areas.push_back({nullptr, bytes, group.wire, false});
+  } else if (!group.areas.empty() && group.areas.back().data != nullptr) {
+    group.areas.back().bytes += bytes;
+  } else {
+    group.areas.push_back({memory_of(index), bytes, group.wire, false});
   }
 }
 
@@ -89,7 +115,7 @@ PlannedReducer::~PlannedReducer() {
 Status PlannedReducer::submit(int index, const Buffer& buffer) {
   AGPCS_RETURN_IF_ERROR(admit(index, buffer, true));
   Group& group = group_of(index);
-  void* to = in_place(group) ? buffer.data : memory_of(index);
+  void* to = is_alone(index) ? buffer.data : memory_of(index);
   const DType type = buffer.type;
   copy_in(to, group.wire, buffer, is_floating(type) ? options_.scale_in : 1);
   Status status;
@@ -129,17 +155,16 @@ Status PlannedReducer::post(Group& group) {
   return {};
 }
 
-Buffer PlannedReducer::buffer_of(const Group& group) const {
-  const auto first = static_cast<std::size_t>(group.declared->gradients.front());
-  void* data = in_place(group) ? buffers_[first].data : group.memory.get();
-  return {data, group.bytes, group.wire, false};
-}
-
-Result<Ticket> PlannedReducer::all_reduce(const Group& group) {
-  if (group.declared->algorithm == AllReduce::kFlow) {
-    return transport_.all_reduce_flow(buffer_of(group), options_.first_flow + group.declared->flow);
+Result<Ticket> PlannedReducer::all_reduce(Group& group) {
+  for (const int index : group.declared->gradients) {
+    const auto g = static_cast<std::size_t>(index);
+    if (is_alone(index)) group.areas[static_cast<std::size_t>(area_of_[g])].data = buffers_[g].data;
   }
-  return transport_.all_reduce(buffer_of(group), options_.group, group.declared->algorithm);
+  if (group.declared->algorithm == AllReduce::kFlow) {
+    return transport_.all_reduce_flow(group.areas.front(),
+                                      options_.first_flow + group.declared->flow);
+  }
+  return transport_.all_reduce_areas(group.areas, options_.group, group.declared->algorithm);
 }
 
 Result<Buffer> PlannedReducer::place_of(int index) {
@@ -189,7 +214,7 @@ Status PlannedReducer::finish(Group& group, Clock::time_point deadline) {
   }
   for (const int index : gradients) {
     const Buffer& to = buffers_[static_cast<std::size_t>(index)];
-    const void* from = in_place(group) ? to.data : memory_of(index);
+    const void* from = is_alone(index) ? to.data : memory_of(index);
     copy_out(to, from, group.wire, is_floating(to.type) ? options_.scale_out : 1);
   }
   return {};

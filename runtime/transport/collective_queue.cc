@@ -60,7 +60,7 @@ Result<Ticket> CollectiveQueue::enqueue_flow(const Buffer& buffer, int flow) {
   const std::lock_guard lock(mutex_);
   const auto it = flows_.find(flow);
   if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
-  const WireCollective call = {Collective::kAllReduce, AllReduce::kFlow, buffer, nullptr};
+  const WireCollective call = {Collective::kAllReduce, AllReduce::kFlow, buffer, nullptr, nullptr};
   AGPCS_RETURN_IF_ERROR(check_type(call.kind, buffer.type));
   return push({call, it->second.group, &it->second.program, steady_nanoseconds()});
 }

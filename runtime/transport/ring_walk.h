@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,12 @@ namespace agpcs {
 struct Span {
   char* data = nullptr;
   std::size_t bytes = 0;
+};
+
+/// Memory that holds the bytes of a buffer from `begin` to where the next area begins.
+struct Area {
+  std::size_t begin = 0;
+  char* data = nullptr;
 };
 
 /// A buffer on its way around a ring of n members. It has a chunk for each member. In step 0,
@@ -26,13 +33,23 @@ struct Ring {
   /// Bytes of the buffer, members + 1 of them: chunk c lies from place (c + shift) % n to the next.
   const std::vector<std::size_t>* bounds = nullptr;
   std::size_t shift = 0;
-  char* data = nullptr;
-  std::size_t segment_bytes = 1;
+  const std::vector<Area>* areas = nullptr;  ///< by `begin`, the first of which is 0
+  std::size_t segment_bytes = 1;             ///< at most; a segment lies in one area
 
   bool adds(std::size_t step) const { return step + 1 < members; }
-  Span chunk(std::size_t number) const {
+  /// Where a chunk begins and ends.
+  std::pair<std::size_t, std::size_t> chunk(std::size_t number) const {
     const std::size_t place = (number + shift) % members;
-    return {data + (*bounds)[place], (*bounds)[place + 1] - (*bounds)[place]};
+    return {(*bounds)[place], (*bounds)[place + 1]};
+  }
+  /// Returns the bytes from `from` to before `to`, or as many as lie in one area.
+  Span span(std::size_t from, std::size_t to) const {
+    const auto next =
+        std::upper_bound(areas->begin(), areas->end(), from,
+                         [](std::size_t at, const Area& area) { return at < area.begin; });
+    if (next != areas->end()) to = std::min(to, next->begin);
+    const Area& area = *std::prev(next);
+    return {area.data + (from - area.begin), to - from};
   }
 };
 
@@ -49,14 +66,17 @@ class RingWalk {
   bool over() const { return step_ == ring_->end; }
   /// Returns how many segments it has passed.
   std::size_t passed() const { return passed_; }
+  std::size_t passed_bytes() const { return passed_bytes_; }
   std::size_t step() const { return step_; }
   Span segment() const {
-    const Span chunk = this->chunk();
-    return {chunk.data + at_, std::min(ring_->segment_bytes, chunk.bytes - at_)};
+    const auto [begin, end] = chunk();
+    return ring_->span(begin + at_, std::min(begin + at_ + ring_->segment_bytes, end));
   }
   void advance() {
     ++passed_;
-    at_ += ring_->segment_bytes;
+    const std::size_t bytes = segment().bytes;
+    passed_bytes_ += bytes;
+    at_ += bytes;
     settle();
   }
   /// Returns whether it has passed the segment of the step before that `sends` is about to pass on.
@@ -65,11 +85,11 @@ class RingWalk {
   }
 
  private:
-  Span chunk() const {
+  std::pair<std::size_t, std::size_t> chunk() const {
     return ring_->chunk((ring_->me + 2 * ring_->members - step_ - behind_) % ring_->members);
   }
   void settle() {
-    while (!over() && at_ >= chunk().bytes) {
+    while (!over() && chunk().first + at_ >= chunk().second) {
       at_ = 0;
       ++step_;
     }
@@ -77,7 +97,7 @@ class RingWalk {
 
   const Ring* ring_;
   std::size_t behind_;  // a member receives the chunk before the one that it sends
-  std::size_t step_, at_ = 0, passed_ = 0;
+  std::size_t step_, at_ = 0, passed_ = 0, passed_bytes_ = 0;
 };
 
 }  // namespace agpcs

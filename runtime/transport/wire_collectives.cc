@@ -17,7 +17,7 @@ constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
 constexpr std::size_t kLongestSegmentBytes = 4 * kSegmentBytes;
 // A receiver asks for this many segments ahead of the one that it adds: a sender starts a segment
 // when it learns that it is wanted, and on a busy link this request waits behind megabytes of data.
-constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 8, kAheadBytes = kAhead * kSegmentBytes;
 using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
@@ -90,6 +90,19 @@ void WireCollectives::find_parts(const WireCollective& call) {
   }
 }
 
+void WireCollectives::find_areas(const WireCollective& call) {
+  areas_.clear();
+  if (call.areas == nullptr) {
+    areas_.push_back({0, static_cast<char*>(call.buffer.data)});
+    return;
+  }
+  std::size_t begin = 0;
+  for (const Buffer& area : *call.areas) {
+    if (area.bytes > 0) areas_.push_back({begin, static_cast<char*>(area.data)});
+    begin += area.bytes;
+  }
+}
+
 // Chunks are equal in an all-reduce. Otherwise each of `ranks` has its part and those of the
 // members up to the next one of `ranks`.
 void WireCollectives::find_chunks(const RankGroup& group, const std::vector<int>& ranks,
@@ -126,7 +139,8 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
   ring.end = gathers(call.kind) ? 2 * (n - 1) : n - 1;
   ring.bounds = &chunks_;
   ring.shift = call.parts == nullptr ? 0 : n - 1;  // member m completes chunk m + 1: its part
-  ring.data = static_cast<char*>(call.buffer.data);
+  find_areas(call);
+  ring.areas = &areas_;
   const std::size_t width = size_of(call.buffer.type);
   const std::size_t equal = (call.buffer.bytes / width + n - 1) / n * width;
   const std::size_t segments =
@@ -138,14 +152,14 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
 }
 
 // A sender starts a segment when it learns that it is wanted. This request waits behind everything
-// that its sender has posted, so a member posts receives first, and at most `ahead` segments of
-// either kind.
+// that its sender has posted, so a member posts receives first, and at most `kAhead` segments of
+// either kind, of `kAheadBytes` together, beyond those that have come.
 //
 // There is no deadlock where chunks are unequal. A member that may not pass on a segment before
-// another one comes has sent no less than it has received; one that has `ahead` segments under way
+// another one comes has sent no less than it has received; one that has so many segments under way
 // has sent more; and one that has received everything may send everything, upon which the next one
 // has received everything, and so on. All that is sent is received. So if all members waited for
-// one another, each would have sent as much as the one before it, and none would have `ahead`
+// one another, each would have sent as much as the one before it, and none would have so many
 // segments under way; but of the segments that are not sent, the first in the order of steps waits
 // for nothing else.
 //
@@ -154,15 +168,18 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
 // to it.
 Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int next,
                                  std::uint64_t slot) {
-  // The same number of bytes for every segment length.
-  const std::size_t ahead = kAhead * kSegmentBytes / ring.segment_bytes;
   Arriving arriving;
   RingWalk sending(ring, RingWalk::Way::kSends), asking(ring, RingWalk::Way::kReceives),
       awaiting = asking;
+  const auto is_near = [&](const RingWalk& walk) {
+    if (walk.passed() <= awaiting.passed()) return true;
+    return walk.passed() < awaiting.passed() + kAhead &&
+           walk.passed_bytes() + ring.segment_bytes <= awaiting.passed_bytes() + kAheadBytes;
+  };
   const auto post_recvs = [&]() -> Status {
-    for (; !asking.over() && asking.passed() < awaiting.passed() + ahead; asking.advance()) {
+    for (; !asking.over() && is_near(asking); asking.advance()) {
       const Span to = asking.segment();
-      AGPCS_TRY(arriving[asking.passed() % ahead],
+      AGPCS_TRY(arriving[asking.passed() % kAhead],
                 ring.adds(asking.step()) ? recv_and_add(to, type, previous, slot)
                                          : wire_.recv(to.data, to.bytes, previous, slot));
     }
@@ -170,7 +187,7 @@ Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int
   };
   const auto may_send = [&] {
     return !sending.over() && (sending.step() == ring.begin || awaiting.has_brought(sending)) &&
-           (awaiting.over() || sending.passed() < awaiting.passed() + ahead);
+           (awaiting.over() || is_near(sending));
   };
   const auto post_sends_that_can = [&]() -> Status {
     for (; may_send(); sending.advance()) {
@@ -181,7 +198,7 @@ Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int
   AGPCS_RETURN_IF_ERROR(post_recvs());
   AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   while (!awaiting.over()) {
-    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[awaiting.passed() % ahead], previous));
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[awaiting.passed() % kAhead], previous));
     awaiting.advance();
     AGPCS_RETURN_IF_ERROR(post_recvs());
     AGPCS_RETURN_IF_ERROR(post_sends_that_can());

@@ -23,8 +23,10 @@ namespace agpcs {
 struct WireCollective {
   Collective kind = Collective::kAllReduce;
   AllReduce algorithm = AllReduce::kRing;  ///< one of `kAllReduces`
-  Buffer buffer;
-  const Parts* parts = nullptr;  ///< null for an all-reduce
+  Buffer buffer;                           ///< with `areas`: their bytes and type
+  const Parts* parts = nullptr;            ///< null for an all-reduce
+  /// Of an all-reduce by a ring: where the buffer's bytes lie, in order. Null: in `buffer`.
+  const std::vector<Buffer>* areas = nullptr;
 };
 
 /// Returns the wire's slot for flows of group `group`.
@@ -60,6 +62,7 @@ class WireCollectives {
   Status hand_out(const RankGroup& group, const std::vector<int>& ranks, const WireCollective& call,
                   std::uint64_t slot);
   void find_parts(const WireCollective& call);
+  void find_areas(const WireCollective& call);
   void find_chunks(const RankGroup& group, const std::vector<int>& ranks,
                    const WireCollective& call);
 
@@ -87,6 +90,7 @@ class WireCollectives {
   std::vector<char> scratch_;
   std::vector<Span> parts_;          // in the order of `Parts`; none in an all-reduce
   std::vector<std::size_t> chunks_;  // of the ring: Ring::bounds
+  std::vector<Area> areas_;          // of the ring
 };
 
 }  // namespace agpcs

@@ -45,24 +45,41 @@ Result<Ticket> WireTransport::recv(const Buffer& buffer, int peer, std::uint64_t
 }
 
 Result<Ticket> WireTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
-  return enqueue({Collective::kAllReduce, algorithm, buffer, nullptr}, group);
+  return enqueue({Collective::kAllReduce, algorithm, buffer, nullptr, nullptr}, group);
+}
+
+Result<Ticket> WireTransport::all_reduce_areas(const std::vector<Buffer>& areas, int group,
+                                               AllReduce algorithm) {
+  if (algorithm != AllReduce::kRing || areas.size() < 2) {
+    return Transport::all_reduce_areas(areas, group, algorithm);
+  }
+  Buffer all{nullptr, 0, areas.front().type, false};
+  for (const Buffer& area : areas) {
+    if (area.type != all.type || area.bytes % size_of(all.type) != 0) {
+      return invalid_input(fmt::format("all_reduce: {} bytes of {} beside {} values", area.bytes,
+                                       name_of(area.type), name_of(all.type)));
+    }
+    all.bytes += area.bytes;
+    all.on_gpu = all.on_gpu || area.on_gpu;
+  }
+  return enqueue({Collective::kAllReduce, algorithm, all, nullptr, &areas}, group);
 }
 
 Result<Ticket> WireTransport::reduce_scatter(const Buffer& buffer,
                                              const std::vector<std::int64_t>& parts, int group,
                                              AllReduce algorithm) {
-  return enqueue({Collective::kReduceScatter, algorithm, buffer, &parts}, group);
+  return enqueue({Collective::kReduceScatter, algorithm, buffer, &parts, nullptr}, group);
 }
 
 Result<Ticket> WireTransport::all_gather(const Buffer& buffer,
                                          const std::vector<std::int64_t>& parts, int group,
                                          AllReduce algorithm) {
-  return enqueue({Collective::kAllGather, algorithm, buffer, &parts}, group);
+  return enqueue({Collective::kAllGather, algorithm, buffer, &parts, nullptr}, group);
 }
 
 Result<Ticket> WireTransport::all_to_all(const Buffer& buffer,
                                          const std::vector<std::int64_t>& parts, int group) {
-  return enqueue({Collective::kAllToAll, AllReduce::kRing, buffer, &parts}, group);
+  return enqueue({Collective::kAllToAll, AllReduce::kRing, buffer, &parts, nullptr}, group);
 }
 
 Result<Ticket> WireTransport::enqueue(const WireCollective& call, int group) {

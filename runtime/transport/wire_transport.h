@@ -29,6 +29,8 @@ class WireTransport final : public Transport {
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Result<Ticket> all_reduce_areas(const std::vector<Buffer>& areas, int group,
+                                  AllReduce algorithm) override;
   Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
                                 int group, AllReduce algorithm) override;
   Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,

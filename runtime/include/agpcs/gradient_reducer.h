@@ -76,13 +76,15 @@ struct ReducerOptions {
   /// this time, counted from the start of its `wait_all`, so all ranks learn which one it was.
   std::chrono::milliseconds limit{300000};
 
+  /// Gradients of at least this many bytes are reduced where they lie, which saves the copy, if
+  /// they travel in their own type; with `kPlanned`, if their group is reduced by a ring. Otherwise
+  /// they are not fused. (Horovod fuses all gradients.)
+  std::int64_t alone_bytes = std::int64_t{1} << 20;
+
   // The following options do not concern `kPlanned`. Defaults are those of Horovod 0.28.1
   // (horovod/common/operations.cc, global_state.h; its documentation still says 64 MB, the default
   // before version 0.21).
   std::int64_t fusion_bytes = std::int64_t{128} << 20;  ///< most in one all-reduce; 0: no fusion
-  /// Gradients of at least this many bytes are not fused: they are reduced where they lie, which
-  /// saves the copy. (Horovod fuses all gradients.)
-  std::int64_t alone_bytes = std::int64_t{1} << 20;
   std::chrono::microseconds cycle{1000};  ///< least time from one cycle's start to the next
   int cache_capacity = 1024;              ///< `kCached`: most answers kept; a group is one answer
   AllReduce algorithm = AllReduce::kRing;

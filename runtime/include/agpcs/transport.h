@@ -68,6 +68,18 @@ class Transport {
   /// All members end with the same bytes. All members of a group enqueue the same sequence of
   /// collectives.
   virtual Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) = 0;
+  /// Does the same with buffers of one type, each of whole elements, as if they lay one behind the
+  /// other. All members give as many elements in each. `areas` must stay where it is until the
+  /// ticket is done. By default, each is a collective of its own.
+  virtual Result<Ticket> all_reduce_areas(const std::vector<Buffer>& areas, int group,
+                                          AllReduce algorithm) {
+    Result<Ticket> last = Status(StatusCode::kInvalidInput, "all_reduce_areas: there are none");
+    for (const Buffer& area : areas) {
+      last = all_reduce(area, group, algorithm);
+      if (!last.ok()) break;
+    }
+    return last;
+  }
   /// Does the same along an open flow; it counts as a collective of the flow's group.
   virtual Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) = 0;
 

@@ -140,6 +140,42 @@ TEST_P(TransportConformance, TreeSumsOverHostsOfAnySize) {
   }
 }
 
+// Areas that divide chunks and segments anywhere, with nothing in some of them.
+TEST_P(TransportConformance, SumsAreasAsOneBuffer) {
+  const std::vector<std::vector<std::size_t>> lengths = {
+      {1, 1}, {0, 3, 0}, {17, 300'001, 5, 0, 1'500'001, 2}, {700'000, 700'000, 1, 1}};
+  for (const int ranks : {1, 2, 4}) {
+    run(ranks, [&](Transport& transport) {
+      expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
+      for (const auto& of : lengths) {
+        for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree}) {
+          const auto value = [&](std::size_t i) {
+            return 1.F / static_cast<float>(i % 1009 + 3 * (transport.rank() + 1));
+          };
+          std::vector<float> whole;
+          std::vector<std::vector<float>> parts;
+          std::vector<Buffer> areas;
+          for (const std::size_t length : of) {
+            parts.emplace_back(length);
+            for (float& each : parts.back()) whole.push_back(each = value(whole.size()));
+          }
+          for (auto& part : parts) areas.push_back(buffer_of(part, DType::kFp32));
+          wait_for(transport, Stream::kCollective,
+                   transport.all_reduce(buffer_of(whole, DType::kFp32), 0, algorithm));
+          wait_for(transport, Stream::kCollective, transport.all_reduce_areas(areas, 0, algorithm));
+          const float* expected = whole.data();
+          for (const auto& part : parts) {
+            for (const float sum : part) {
+              ASSERT_FLOAT_EQ(sum, *expected) << "area of " << part.size();
+              ++expected;
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
 TEST_P(TransportConformance, AlternatesAlgorithmsOnOneGroup) {
   run(5, [](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), {0, 0, 1, 1, 1}));

@@ -91,6 +91,32 @@ TEST(WireCollectives, ALongPartIsPassedOnSegmentBySegment) {
             "sent to 2\nsent to 2\nsent to 2\n");
 }
 
+// Chunks are of four elements, whatever the areas.
+TEST(WireCollectives, ASegmentLiesInOneArea) {
+  LogWire wire;
+  WireCollectives collectives(wire, 1);
+  std::vector<float> values(12);
+  const std::vector<Buffer> areas = {{values.data(), 12, DType::kFp32, false},
+                                     {nullptr, 0, DType::kFp32, false},
+                                     {values.data() + 6, 12, DType::kFp32, false},
+                                     {values.data() + 3, 24, DType::kFp32, false}};
+  const Status status =
+      collectives.run(group_of({0, 1, 2}, {0, 0, 0}, 1), {Collective::kAllReduce,
+                                                          AllReduce::kRing,
+                                                          {nullptr, 48, DType::kFp32, false},
+                                                          nullptr,
+                                                          &areas});
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(wire.take(),
+            "add 12 from 0\nadd 4 from 0\nadd 16 from 0\nrecv 8 from 0\nrecv 8 from 0\n"
+            "recv 12 from 0\nrecv 4 from 0\n"
+            "send 8 to 2\nsend 8 to 2\n"
+            "got from 0\nsend 12 to 2\ngot from 0\nsend 4 to 2\ngot from 0\nsend 16 to 2\n"
+            "got from 0\nsend 8 to 2\ngot from 0\nsend 8 to 2\n"
+            "got from 0\ngot from 0\n"
+            "sent to 2\nsent to 2\nsent to 2\nsent to 2\nsent to 2\nsent to 2\nsent to 2\n");
+}
+
 TEST(WireCollectives, OnlyContiguousHostsHaveARingOfLeaders) {
   EXPECT_TRUE(group_of({0, 1, 2, 3}, {4, 4, 1, 1}, 0).hosts_are_contiguous());
   EXPECT_FALSE(group_of({0, 1, 2}, {4, 1, 4}, 0).hosts_are_contiguous());
