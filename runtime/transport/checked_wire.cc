@@ -2,7 +2,6 @@
 #include "runtime/transport/checked_wire.h"
 
 #include "runtime/support/checksum.h"
-#include "runtime/transport/recv_then_add.h"
 
 #include <fmt/format.h>
 
@@ -91,10 +90,6 @@ class CheckedWire final : public Wire {
     auto message = std::make_unique<CheckedMessage>(data, bytes, peer, next(false, peer, slot));
     AGPCS_RETURN_IF_ERROR(message->post_recv(*wire_, data, slot));
     return std::unique_ptr<WireMessage>(std::move(message));
-  }
-  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
-                                                    std::uint64_t slot) override {
-    return recv_then_add(*this, to, peer, slot);
   }
   void cancel(const Status& reason) override { wire_->cancel(reason); }
   void announce(const Status& reason) override { wire_->announce(reason); }

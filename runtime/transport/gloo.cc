@@ -4,7 +4,6 @@
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/bootstrapped.h"
 #include "runtime/transport/gloo_error.h"
-#include "runtime/transport/recv_then_add.h"
 #include "runtime/transport/wire.h"
 
 #include <agpcs/gloo.h>
@@ -90,10 +89,6 @@ class GlooWire final : public Wire {
   Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
                                             std::uint64_t slot) override {
     return post(data, bytes, peer, slot, false);
-  }
-  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
-                                                    std::uint64_t slot) override {
-    return recv_then_add(*this, to, peer, slot);
   }
   void cancel(const Status& reason) override {
     const std::lock_guard lock(mutex_);

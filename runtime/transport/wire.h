@@ -36,9 +36,9 @@ class Wire {
   virtual Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
                                                     std::uint64_t slot) = 0;
   /// Posts a receive whose elements are added to those of `to`, as `add_into` does. Needs: `to`
-  /// holds whole elements that can be summed.
+  /// holds whole elements that can be summed. By default, a message is added once it is whole.
   virtual Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
-                                                            std::uint64_t slot) = 0;
+                                                            std::uint64_t slot);
   /// Makes every pending and future operation on this rank fail with `reason`. The first call
   /// counts. Any thread.
   virtual void cancel(const Status& reason) = 0;

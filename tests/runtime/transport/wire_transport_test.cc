@@ -36,9 +36,6 @@ class WireWithoutMemory final : public Wire {
               std::uint64_t /*slot*/) override {
     throw std::bad_alloc();
   }
-  Posted recv_and_add(const Buffer& to, int peer, std::uint64_t slot) override {
-    return recv(to.data, to.bytes, peer, slot);
-  }
   void cancel(const Status& /*reason*/) override {}
   void announce(const Status& /*reason*/) override {}
 };

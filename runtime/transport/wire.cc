@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/transport/recv_then_add.h"
+#include "runtime/transport/wire.h"
 
 #include "runtime/support/sum.h"
 
@@ -9,6 +9,7 @@
 namespace agpcs {
 namespace {
 
+// Is received to memory of its own, and added from there when it is waited for.
 class AddedMessage final : public WireMessage {
  public:
   explicit AddedMessage(const Buffer& to) : to_(to), received_(to.bytes) {}
@@ -34,10 +35,10 @@ class AddedMessage final : public WireMessage {
 
 }  // namespace
 
-Result<std::unique_ptr<WireMessage>> recv_then_add(Wire& wire, const Buffer& to, int peer,
-                                                   std::uint64_t slot) {
+Result<std::unique_ptr<WireMessage>> Wire::recv_and_add(const Buffer& to, int peer,
+                                                        std::uint64_t slot) {
   auto message = std::make_unique<AddedMessage>(to);
-  AGPCS_RETURN_IF_ERROR(message->post(wire, peer, slot));
+  AGPCS_RETURN_IF_ERROR(message->post(*this, peer, slot));
   return std::unique_ptr<WireMessage>(std::move(message));
 }
 
