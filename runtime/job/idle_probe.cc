@@ -4,6 +4,7 @@
 #include "runtime/support/operation_times.h"
 
 #include <chrono>
+#include <system_error>
 
 namespace agpcs {
 namespace {
@@ -21,13 +22,16 @@ std::optional<double> IdleProbe::take(double seconds) {
     next_ = outcome.end + kRest * (outcome.end - outcome.begin);
   }
   if (steady_nanoseconds() < next_) return taken;
-  running_ = std::async(std::launch::async, [&executor = executor_, seconds] {
-    Outcome outcome;
-    outcome.begin = steady_nanoseconds();
-    outcome.seconds = executor.probe(seconds);
-    outcome.end = steady_nanoseconds();
-    return outcome;
-  });
+  try {
+    running_ = std::async(std::launch::async, [&executor = executor_, seconds] {
+      Outcome outcome;
+      outcome.begin = steady_nanoseconds();
+      outcome.seconds = executor.probe(seconds);
+      outcome.end = steady_nanoseconds();
+      return outcome;
+    });
+  } catch (const std::system_error&) {  // no thread can be had now
+  }
   return taken;
 }
 

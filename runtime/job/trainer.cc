@@ -49,9 +49,8 @@ constexpr double kGlance = -3;  // all ranks glance at the links that are slow
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
 
-// Part of a step that an idle rank's probe takes of its processor, and the least seconds. They are
-// enough to feel a quota, which lets a rank compute for some tens of milliseconds before it stops
-// it.
+// Part of a step that an idle rank's probe takes of its processor, and the least seconds: it shows
+// a quota that stops a rank sooner than that.
 constexpr double kProbeOfStep = 0.2, kLeastProbe = 0.05;
 
 double seconds_since(std::int64_t begin) {

@@ -53,6 +53,7 @@ class PlannedReducer final : public ReducerBase {
   void add(Group& group, int index);
   void post_ready(std::int64_t now);
   Status post(Group& group);
+  Status wait_for_groups();
   Result<Ticket> all_reduce(Group& group);
   Status finish(Group& group, Clock::time_point deadline);
 
@@ -181,7 +182,16 @@ Result<Buffer> PlannedReducer::place_of(int index) {
   return Buffer{memory_of(index), bytes, declared.type, false};
 }
 
+// After an error nothing touches the caller's gradients any more.
 Status PlannedReducer::wait_all() {
+  Status status = wait_for_groups();
+  if (!status.ok()) {
+    [[maybe_unused]] const Status known = transport_.wait(Stream::kCollective, 0, options_.limit);
+  }
+  return status;
+}
+
+Status PlannedReducer::wait_for_groups() {
   const auto begin = Clock::now();
   {
     Lock lock(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP wire: a connection with every other rank, and one thread that reads from all of them and
-// writes what did not leave at once.
+// The TCP wire: a connection with every other rank, and one thread that reads from all of them,
+// adds what is to be added, and writes what did not leave at once.
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/bootstrapped.h"
 #include "runtime/transport/tcp_mesh.h"

@@ -4,7 +4,6 @@
 #include "runtime/support/sum.h"
 
 #include <utility>
-#include <vector>
 
 namespace agpcs {
 namespace {
@@ -12,23 +11,24 @@ namespace {
 // Is received to memory of its own, and added from there when it is waited for.
 class AddedMessage final : public WireMessage {
  public:
-  explicit AddedMessage(const Buffer& to) : to_(to), received_(to.bytes) {}
+  explicit AddedMessage(const Buffer& to)
+      : to_(to), received_(std::make_unique_for_overwrite<char[]>(to.bytes)) {}
 
   Status post(Wire& wire, int peer, std::uint64_t slot) {
-    AGPCS_TRY(message_, wire.recv(received_.data(), received_.size(), peer, slot));
+    AGPCS_TRY(message_, wire.recv(received_.get(), to_.bytes, peer, slot));
     return {};
   }
   Status wait(Deadline deadline) override {
     AGPCS_RETURN_IF_ERROR(message_->wait(deadline));
     if (!std::exchange(added_, true)) {
-      add_into(to_.data, received_.data(), to_.bytes / size_of(to_.type), to_.type);
+      add_into(to_.data, received_.get(), to_.bytes / size_of(to_.type), to_.type);
     }
     return {};
   }
 
  private:
   const Buffer to_;
-  std::vector<char> received_;
+  const std::unique_ptr<char[]> received_;
   bool added_ = false;
   std::unique_ptr<WireMessage> message_;  // destroyed (withdrawn) before the memory
 };

@@ -15,7 +15,7 @@ namespace {
 // A segment costs a wake-up of each of two threads, so long chunks have longer segments.
 constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
 constexpr std::size_t kLongestSegmentBytes = 4 * kSegmentBytes;
-// A receiver asks for this many segments ahead of the one that it adds: a sender starts a segment
+// A receiver asks for this many segments ahead of the one that it awaits: a sender starts a segment
 // when it learns that it is wanted, and on a busy link this request waits behind megabytes of data.
 constexpr std::size_t kAhead = 8, kAheadBytes = kAhead * kSegmentBytes;
 using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
@@ -125,8 +125,8 @@ void WireCollectives::find_chunks(const RankGroup& group, const std::vector<int>
 // just completed. A reduce-scatter is the first half of this, an all-gather the second. A segment
 // goes on as soon as it is there, so all steps are one stream of segments.
 //
-// A segment's length follows from that of an equal chunk, which has at least two, of one length; so
-// a chunk that is much longer than others goes round in many segments.
+// A segment's length follows from that of an equal chunk, which has two or more of one length if it
+// is long; so a chunk that is much longer than others goes round in many segments.
 Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ranks,
                              const WireCollective& call, std::uint64_t slot) {
   const std::size_t n = ranks.size();
@@ -156,7 +156,7 @@ Status WireCollectives::ring(const RankGroup& group, const std::vector<int>& ran
 // either kind, of `kAheadBytes` together, beyond those that have come.
 //
 // There is no deadlock where chunks are unequal. A member that may not pass on a segment before
-// another one comes has sent no less than it has received; one that has so many segments under way
+// another one comes has sent no fewer than it has received; one that has so many under way
 // has sent more; and one that has received everything may send everything, upon which the next one
 // has received everything, and so on. All that is sent is received. So if all members waited for
 // one another, each would have sent as much as the one before it, and none would have so many
@@ -394,12 +394,18 @@ Result<std::unique_ptr<WireMessage>> WireCollectives::recv_and_add(Span to, DTyp
 }
 
 Status WireCollectives::add_all(Span span, DType type, int peer, std::uint64_t slot) {
-  for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
+  Arriving arriving;
+  const std::size_t segments = (span.bytes + kSegmentBytes - 1) / kSegmentBytes;
+  for (std::size_t i = 0; i < segments + kAhead; ++i) {
+    if (i >= kAhead && i - kAhead < segments) {
+      AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[i % kAhead], peer));
+    }
+    if (i >= segments) continue;
+    const std::size_t at = i * kSegmentBytes;
     const Span to = {span.data + at, std::min(kSegmentBytes, span.bytes - at)};
-    AGPCS_TRY(auto message, recv_and_add(to, type, peer, slot));
-    posted_.push_back({std::move(message), peer});
+    AGPCS_TRY(arriving[i % kAhead], recv_and_add(to, type, peer, slot));
   }
-  return finish();
+  return {};
 }
 
 }  // namespace agpcs

@@ -72,7 +72,7 @@ class WireCollectives {
   /// Posts `span` to `peer` as one message, or none if it is empty.
   Status post_send(Span span, int peer, std::uint64_t slot);
   Status finish();
-  /// Posts a segment whose elements are added to those of `to`.
+  /// Posts the receive of a segment whose elements are added to those of `to`.
   Result<std::unique_ptr<WireMessage>> recv_and_add(Span to, DType type, int peer,
                                                     std::uint64_t slot);
   /// Adds what comes from `peer` in segments to `span`, and waits for it.

@@ -301,9 +301,9 @@ std::error_code write_and_close(int file, std::string_view text) {
   return error;
 }
 
-// Writes to an existing path that is not a regular file, such as /dev/null or a pipe.
+// Writes to what cannot be replaced, such as /dev/null, a pipe, or an open file without a name.
 std::error_code write_into(const std::string& path, std::string_view text) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
   return file < 0 ? last_error() : write_and_close(file, text);
 }
 

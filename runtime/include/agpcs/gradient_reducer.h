@@ -77,8 +77,9 @@ struct ReducerOptions {
   std::chrono::milliseconds limit{300000};
 
   /// Gradients of at least this many bytes are reduced where they lie, which saves the copy, if
-  /// they travel in their own type; with `kPlanned`, if their group is reduced by a ring. Otherwise
-  /// they are not fused. (Horovod fuses all gradients.)
+  /// they travel in their own type; with `kPlanned`, if a ring reduces their group. (A group of one
+  /// gradient is reduced where that lies.) With the other ways they are not fused; Horovod fuses
+  /// all.
   std::int64_t alone_bytes = std::int64_t{1} << 20;
 
   // The following options do not concern `kPlanned`. Defaults are those of Horovod 0.28.1

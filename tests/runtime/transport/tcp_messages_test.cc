@@ -186,7 +186,7 @@ TEST(TcpMessages, AreAddedElementByElementHoweverTheyCome) {
     for (const std::size_t elements : {1, 1024, 1025, 20'000}) add_in_pieces(elements, piece, true);
     for (const std::size_t elements : {1, 1024}) add_in_pieces(elements, piece, false);
   }
-  add_in_pieces(200'000, 150'000, true);  // more than the scratch memory
+  add_in_pieces(200'000, 100'000, true);  // more than the scratch memory
 }
 
 TEST(TcpMessages, OfAnotherLengthThanAwaitedAreAnError) {

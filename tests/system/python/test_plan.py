@@ -74,6 +74,12 @@ class NewFile(unittest.TestCase):
         self.assertFalse(self.path.is_symlink())
         self.assertEqual((self.path.read_text(), kept.read_text()), ("new", "kept"))
 
+    def test_takes_the_place_of_a_link_to_nowhere(self):
+        self.path.symlink_to(self.folder / "nowhere")
+        write(self.path, "new")
+        self.assertFalse(self.path.is_symlink())
+        self.assertEqual(list(self.folder.iterdir()), [self.path])
+
     def test_that_cannot_be_written_is_as_it_was(self):
         self.path.write_text("old")
         with mock.patch("os.replace", side_effect=OSError("no room")), self.assertRaisesRegex(OSError, "no room"):

@@ -10,10 +10,11 @@ import stat
 def write(path, content):
     """Writes text (UTF-8, LF) or bytes to a file that a user names, as `replace` does; but a link to a file stays one, and a
     device or a pipe is written to as it is. Raises OSError."""
-    target = os.path.realpath(path)
-    # Asked of the path itself: the real one of /dev/stdout is no path where that is a pipe, or a file without a name.
-    mode = os.stat(path).st_mode if os.path.exists(path) else None
-    if mode is not None and not (stat.S_ISREG(mode) and os.path.exists(target)):
+    if not os.path.exists(path):  # also a link to nowhere
+        return replace(path, content)
+    target, mode = os.path.realpath(path), os.stat(path).st_mode
+    # The real path of /dev/stdout is none where that is a pipe, or a file without a name.
+    if not (stat.S_ISREG(mode) and os.path.exists(target)):
         with open(path, "wb") as file:
             file.write(_bytes_of(content))
     else:

@@ -248,7 +248,7 @@ def _read(written):
 
 def leads_out(name):
     """Whether a name that a file gives for another one may lead out of its own folder."""
-    return not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts
+    return not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts or "\0" in name
 
 
 def folder_of(path):

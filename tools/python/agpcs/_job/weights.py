@@ -103,7 +103,6 @@ def opened(path):
     """The tensors at `path`, whose `entries` are known and none of which is read."""
     path = os.fspath(path)
     if not os.path.isdir(path):
-        os.stat(path)
         return Safetensors(path)
     index, single = os.path.join(path, _INDEX), os.path.join(path, _SINGLE)
     if os.path.exists(index):
