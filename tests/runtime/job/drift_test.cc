@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -68,49 +70,51 @@ TEST(StepStatistics, AnIdleRanksProbesCountAgainstItsFirstOnes) {
   EXPECT_NEAR(taken(0.022 / 2.5), std::log((0.4 + 0.02) / 1.02), 1e-9);
 }
 
-TEST(DriftDetector, AnIdleDeviceThatIsFastAgainIsTold) {
+/// Returns what the detector says of the ranks' figures, which are exchanged every five steps.
+std::string told_of(DriftDetector& detector, int steps,
+                    const std::function<void(int step, std::vector<RankStatistics>&)>& measure) {
   const Plan plan = plan_of_idle();
-  DriftDetector detector(plan);
   std::string text;
-  for (int step = 4; step < 400; step += 5) {
+  for (int step = 4; step < steps; step += 5) {
     std::vector<RankStatistics> by_rank(3);
-    if (step > 200) by_rank[2].ratios[0] = std::log((0.4 + 0.02) / 1.02);
+    measure(step, by_rank);
     for (const DriftChange& change : detector.add(step, by_rank))
       text += describe(plan, change) + "; ";
   }
+  return text;
+}
+
+const double kFastAgain = std::log((0.4 + 0.02) / 1.02);
+
+TEST(DriftDetector, AnIdleDeviceThatIsFastAgainIsTold) {
+  DriftDetector detector(plan_of_idle());
+  const std::string text =
+      told_of(detector, 400, [](int step, std::vector<RankStatistics>& by_rank) {
+        if (step > 200) by_rank[2].ratios[0] = kFastAgain;
+      });
   EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 199; ");
   EXPECT_NEAR(detector.computing()[2], 0.4, 1e-9);
 }
 
 TEST(DriftDetector, ExchangesInWhichNoProbeEndedSayNothingOfAnIdleDevice) {
-  const Plan plan = plan_of_idle();
-  DriftDetector detector(plan);
-  std::string text;
-  for (int step = 4; step < 400; step += 5) {
-    std::vector<RankStatistics> by_rank(3);
-    by_rank[2].ratios[0] = step % 3 == 0 ? step > 200 ? std::log((0.4 + 0.02) / 1.02) : 0
-                                         : std::numeric_limits<double>::quiet_NaN();
-    by_rank[2] = statistics_of(words_of(by_rank[2]));
-    for (const DriftChange& change : detector.add(step, by_rank))
-      text += describe(plan, change) + "; ";
-  }
+  DriftDetector detector(plan_of_idle());
+  const std::string text =
+      told_of(detector, 400, [](int step, std::vector<RankStatistics>& by_rank) {
+        by_rank[2].ratios[0] =
+            step % 3 == 0 ? step > 200 ? kFastAgain : 0 : std::numeric_limits<double>::quiet_NaN();
+        by_rank[2] = statistics_of(words_of(by_rank[2]));
+      });
   EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 199; ");
 }
 
 TEST(DriftDetector, AnIdleDeviceIsKnownBeforeWhatIsNormalOfNoisyOnes) {
-  const Plan plan = plan_of_idle();
-  DriftDetector detector(plan);
+  DriftDetector detector(plan_of_idle());
   Rng rng(5);
-  std::string text;
-  for (int step = 4; step < 120; step += 5) {
-    std::vector<RankStatistics> by_rank(3);
-    for (int rank = 0; rank < 2; ++rank) {
-      by_rank[static_cast<std::size_t>(rank)].ratios[0] = 1.2 * rng.uniform() - 0.6;
-    }
-    if (step > 50) by_rank[2].ratios[0] = std::log((0.4 + 0.02) / 1.02);
-    for (const DriftChange& change : detector.add(step, by_rank))
-      text += describe(plan, change) + "; ";
-  }
+  const std::string text =
+      told_of(detector, 120, [&](int step, std::vector<RankStatistics>& by_rank) {
+        for (const std::size_t rank : {0, 1}) by_rank[rank].ratios[0] = 1.2 * rng.uniform() - 0.6;
+        if (step > 50) by_rank[2].ratios[0] = kFastAgain;
+      });
   EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 49; ");
 }
 

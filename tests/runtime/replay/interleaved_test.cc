@@ -5,11 +5,7 @@
 #include "codegen/timetable.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/rounds/rank_stages.h"
-#include "tests/runtime/fake_executor.h"
-#include "tests/runtime/plans.h"
-#include "tests/runtime/world.h"
-
-#include <agpcs/replayer.h>
+#include "tests/runtime/replay/replayer_over.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -57,47 +53,24 @@ TestPlan interleaved(const std::vector<std::vector<std::int64_t>>& round, std::s
   return spec;
 }
 
-class InterleavedOver : public ::testing::TestWithParam<WorldKind> {
+class InterleavedOver : public ReplayerOver {
  protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-
-  /// Replays three steps, with an evaluation before the last, and compares the parameters of every
-  /// rank and its losses with one process.
+  /// Compares the parameters of all stages of every rank.
   void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
     const Plan plan = make_plan(spec);
     ASSERT_TRUE(plan.interleaves());
-    const FakeOutcome expected = fake_reference(plan, 3, batches);
-    GetParam().run(plan.rank_count(), [&](Transport& transport) {
-      FakeExecutor executor;
-      executor.batches = batches;
-      ReplayOptions options{std::chrono::seconds(60)};
-      options.batches = batches;
-      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
-      ASSERT_TRUE(replayer.ok()) << replayer.status().message();
-      for (int step = 0; step < 3; ++step) {
-        if (step == 2) {
-          const auto evaluated = (*replayer)->evaluate();
-          ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
-          EXPECT_EQ(evaluated->loss, fake_reference(plan, 1, 2).loss);
-        }
-        const auto report = (*replayer)->run_step();
-        ASSERT_TRUE(report.ok()) << report.status().message();
-        if (step < 2) continue;
-        EXPECT_EQ(report->loss, expected.loss);
-      }
-      std::size_t compared = 0;
-      for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        if (!holds(plan, transport.rank(), plan.buckets[b])) continue;
-        ++compared;
-        EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
-            << "rank " << transport.rank() << ", bucket " << b;
-      }
-      const bool idle = plan.stage_of_rank(transport.rank()) >= working_stages(plan);
-      EXPECT_GE(compared, idle ? 0 : 2 * stages_of_rank(plan, transport.rank()).size());
-    });
+    replay_beside_one_process(
+        plan, batches, [&](int rank, const FakeExecutor& executor, const FakeOutcome& expected) {
+          std::size_t compared = 0;
+          for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+            if (!holds(plan, rank, plan.buckets[b])) continue;
+            ++compared;
+            EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
+                << "rank " << rank << ", bucket " << b;
+          }
+          const bool idle = plan.stage_of_rank(rank) >= working_stages(plan);
+          EXPECT_GE(compared, idle ? 0 : 2 * stages_of_rank(plan, rank).size());
+        });
   }
 };
 

@@ -87,55 +87,49 @@ TEST_P(ReplayerFailsOver, ARankThatComputesForTooLongIsNamedByTheOneThatWaits) {
   EXPECT_THAT(said[0].message(), HasSubstr("rank 1 (host0/1): recv c0 mb=1"));
 }
 
-TEST_P(ReplayerFailsOver, AnExecutorThatCannotDivideGradientsIsRefusedBeforeTheFirstStep) {
-  struct Whole : FakeExecutor {
-    Status fill_bucket(int bucket) override { return Executor::fill_bucket(bucket); }
-  };
-  const Plan plan = make_plan({.shares = {{3, 1}},
-                               .cuts = {},
-                               .micro_batches = 2,
-                               .weights = {1},
-                               .level = StateLevel::kGradients});
-  GetParam().run(plan.rank_count(), [&](Transport& transport) {
-    Whole executor;
+/// Executors that lack something.
+struct SumsWholeGradients : FakeExecutor {
+  Status fill_bucket(int bucket) override { return Executor::fill_bucket(bucket); }
+};
+struct HoldsWholeParameters : FakeExecutor {
+  Status gather_with(ParameterSource& source) override { return Executor::gather_with(source); }
+};
+struct UpdatesWholeParameters : FakeExecutor {
+  UpdatesWholeParameters() { divides = false; }
+};
+
+/// Expects that an executor is refused for a plan whose ranks divide what `level` says.
+template <typename Lacking>
+void expect_refused(const WorldKind& world, StateLevel level, const std::string& why) {
+  const Plan plan = make_plan(
+      {.shares = {{3, 1}}, .cuts = {}, .micro_batches = 2, .weights = {1}, .level = level});
+  world.run(plan.rank_count(), [&](Transport& transport) {
+    Lacking executor;
     const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
     ASSERT_FALSE(replayer.ok());
-    EXPECT_THAT(replayer.status().message(),
-                HasSubstr("divides its gradients among ranks, and the executor cannot sum them "
-                          "after each micro-batch\n  hint: a plan made with --without gradients"));
+    EXPECT_THAT(replayer.status().message(), HasSubstr(why));
   });
+}
+
+TEST_P(ReplayerFailsOver, AnExecutorThatCannotDivideGradientsIsRefusedBeforeTheFirstStep) {
+  expect_refused<SumsWholeGradients>(
+      GetParam(), StateLevel::kGradients,
+      "divides its gradients among ranks, and the executor cannot sum them "
+      "after each micro-batch\n  hint: a plan made with --without gradients");
 }
 
 TEST_P(ReplayerFailsOver, AnExecutorThatCannotGatherIsRefusedBeforeTheFirstStep) {
-  struct Whole : FakeExecutor {
-    Status gather_with(ParameterSource& source) override { return Executor::gather_with(source); }
-  };
-  const Plan plan = make_plan({.shares = {{3, 1}},
-                               .cuts = {},
-                               .micro_batches = 2,
-                               .weights = {1},
-                               .level = StateLevel::kParameters});
-  GetParam().run(plan.rank_count(), [&](Transport& transport) {
-    Whole executor;
-    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
-    ASSERT_FALSE(replayer.ok());
-    EXPECT_THAT(replayer.status().message(),
-                HasSubstr("divides parameters among ranks, and the executor cannot gather them for "
-                          "its passes\n  hint: a plan made with --without parameters"));
-  });
+  expect_refused<HoldsWholeParameters>(
+      GetParam(), StateLevel::kParameters,
+      "divides parameters among ranks, and the executor cannot gather them for "
+      "its passes\n  hint: a plan made with --without parameters");
 }
 
 TEST_P(ReplayerFailsOver, AnExecutorThatCannotDivideStateIsRefusedBeforeTheFirstStep) {
-  const Plan plan = make_plan({.shares = {{3, 1}}, .cuts = {}, .micro_batches = 2, .weights = {1}});
-  GetParam().run(plan.rank_count(), [&](Transport& transport) {
-    FakeExecutor executor;
-    executor.divides = false;
-    const auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
-    ASSERT_FALSE(replayer.ok());
-    EXPECT_THAT(replayer.status().message(),
-                HasSubstr("divides its state among ranks, and the executor cannot update a part of "
-                          "its parameters\n  hint: a plan made with --without state"));
-  });
+  expect_refused<UpdatesWholeParameters>(
+      GetParam(), StateLevel::kOptimizer,
+      "divides its state among ranks, and the executor cannot update a part of "
+      "its parameters\n  hint: a plan made with --without state");
 }
 
 TEST_P(ReplayerFailsOver, RanksWithDifferentPlansAreRefusedWithBothDigests) {

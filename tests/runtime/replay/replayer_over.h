@@ -9,7 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <string>
 
 namespace agpcs {
@@ -24,10 +27,12 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
     if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
   }
 
-  /// Replays three steps, with an evaluation before the last, and compares every rank's parameters
-  /// and losses with the reference.
-  void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
-    const Plan plan = make_plan(spec);
+  /// Compares what a rank holds with what one process has learned.
+  using Compare = std::function<void(int rank, const FakeExecutor&, const FakeOutcome&)>;
+
+  /// Replays three steps, with an evaluation before the last, and compares every rank's losses, and
+  /// what `compare` looks at, with the reference.
+  void replay_beside_one_process(const Plan& plan, int batches, const Compare& compare) {
     constexpr int kSteps = 3;
     const FakeOutcome expected = fake_reference(plan, kSteps, batches);
     const double evaluation = fake_reference(plan, 1, 2).loss;
@@ -51,16 +56,26 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
         if (step + 1 < kSteps) continue;
         EXPECT_EQ(report->loss, expected.loss);
       }
-      if (spec.level == StateLevel::kParameters) {  // whose passes read what the last step learned
+      // Passes over divided parameters read what the last step learned.
+      const auto divides = [](const PlanBucket& bucket) { return bucket.divides_parameters(); };
+      if (std::any_of(plan.buckets.begin(), plan.buckets.end(), divides)) {
         ASSERT_TRUE((*replayer)->evaluate().ok());
       }
-      const int stage = plan.stage_of_rank(transport.rank());
-      for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        if (!plan.buckets[b].is_of(stage)) continue;
-        EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
-            << "rank " << transport.rank() << ", bucket " << b;
-      }
+      compare(transport.rank(), executor, expected);
     });
+  }
+
+  /// Compares the parameters of every rank's stage.
+  void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
+    const Plan plan = make_plan(spec);
+    replay_beside_one_process(
+        plan, batches, [&](int rank, const FakeExecutor& executor, const FakeOutcome& expected) {
+          for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+            if (!plan.buckets[b].is_of(plan.stage_of_rank(rank))) continue;
+            EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
+                << "rank " << rank << ", bucket " << b;
+          }
+        });
   }
 
   /// One stage whose ranks divide what `level` says, by each algorithm, and with one owner.

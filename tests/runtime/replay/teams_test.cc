@@ -2,54 +2,27 @@
 // Plans whose replicas are teams, over every transport: each member gets its messages, sums its
 // parts with the members of its number, and meets the others in every pass.
 #include "ir/plan/body/groups.h"
-#include "tests/runtime/fake_executor.h"
-#include "tests/runtime/plans.h"
-#include "tests/runtime/world.h"
-
-#include <agpcs/replayer.h>
+#include "tests/runtime/replay/replayer_over.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-class TeamsOver : public ::testing::TestWithParam<WorldKind> {
+class TeamsOver : public ReplayerOver {
  protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-
-  /// Replays three steps, with an evaluation before the last, and compares what every rank holds,
-  /// and its losses, with one process.
+  /// Compares what every rank holds.
   void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
     const Plan plan = make_plan(spec);
-    const FakeOutcome expected = fake_reference(plan, 3, batches);
-    GetParam().run(plan.rank_count(), [&](Transport& transport) {
-      FakeExecutor executor;
-      executor.batches = batches;
-      ReplayOptions options{std::chrono::seconds(60)};
-      options.batches = batches;
-      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
-      ASSERT_TRUE(replayer.ok()) << replayer.status().message();
-      for (int step = 0; step < 3; ++step) {
-        if (step == 2) {
-          const auto evaluated = (*replayer)->evaluate();
-          ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
-          EXPECT_EQ(evaluated->loss, fake_reference(plan, 1, 2).loss);
-        }
-        const auto report = (*replayer)->run_step();
-        ASSERT_TRUE(report.ok()) << report.status().message();
-        if (step < 2) continue;
-        EXPECT_EQ(report->loss, expected.loss);
-      }
-      expect_parameters(plan, executor, expected);
-    });
+    replay_beside_one_process(
+        plan, batches,
+        [&](int /*rank*/, const FakeExecutor& executor, const FakeOutcome& expected) {
+          expect_parameters(plan, executor, expected);
+        });
   }
 
   static void expect_parameters(const Plan& plan, const FakeExecutor& executor,
