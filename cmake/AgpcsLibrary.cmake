@@ -77,6 +77,27 @@ agpcs_room(tools/allreduce ir/* frontend/* codegen cost_model/* planner/flows to
 agpcs_room(tools/train_policy ir/* planner planner/* tools/common)
 agpcs_room(tools/python ir/* frontend/* cost_model/* planner planner/* runtime runtime/job runtime/support tools/common tools/compile tools/plan)
 
+# agpcs_kernels(<out> <kernels.cu> <absent.cc>)
+#
+# Sets `out` to the object of a file of CUDA kernels; where there is no CUDA compiler, to the file that takes its place.
+# nvcc itself compiles it: a language of CMake's would bring its own runtime to every target.
+function(agpcs_kernels out source absent)
+  if(NOT CUDAToolkit_NVCC_EXECUTABLE)
+    set(${out} "${absent}" PARENT_SCOPE)
+    return()
+  endif()
+  get_filename_component(name "${source}" NAME_WE)
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/kernels_${name}.o")
+  add_custom_command(
+    OUTPUT "${object}"
+    COMMAND "${CUDAToolkit_NVCC_EXECUTABLE}" -c -O3 -std=c++17 -arch=all-major -Xcompiler=-fPIC
+            "-I${PROJECT_SOURCE_DIR}" "-I${PROJECT_SOURCE_DIR}/ir/base/include" -MMD -MF "${object}.d" -o "${object}"
+            "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPENDS "${source}" DEPFILE "${object}.d"
+    COMMENT "Compiling ${source}" VERBATIM)
+  set(${out} "${object}" PARENT_SCOPE)
+endfunction()
+
 define_property(TARGET PROPERTY AGPCS_ROOM BRIEF_DOCS "The room that a library of AGPCS belongs to")
 define_property(GLOBAL PROPERTY AGPCS_INSTALLED BRIEF_DOCS "The libraries that are installed")
 define_property(GLOBAL PROPERTY AGPCS_LIBRARIES BRIEF_DOCS "All libraries that are built")

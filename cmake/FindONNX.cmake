@@ -11,7 +11,15 @@ if(NOT "${AGPCS_ONNX_ROOT};${agpcs_onnx_prefix}" STREQUAL "${AGPCS_ONNX_SOUGHT}"
   set(AGPCS_ONNX_SOUGHT "${AGPCS_ONNX_ROOT};${agpcs_onnx_prefix}" CACHE INTERNAL "Where ONNX was looked for")
 endif()
 
+# PyPI's LibTorch has headers of a protobuf of its own, without the library, before the system's.
+set(agpcs_ignored "${CMAKE_IGNORE_PREFIX_PATH}")
+foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
+  if(EXISTS "${prefix}/share/cmake/Torch" AND EXISTS "${prefix}/include/google/protobuf")
+    list(APPEND CMAKE_IGNORE_PREFIX_PATH "${prefix}")
+  endif()
+endforeach()
 find_package(Protobuf REQUIRED)
+set(CMAKE_IGNORE_PREFIX_PATH "${agpcs_ignored}")
 if(AGPCS_ONNX_ROOT)
   find_package(ONNX 1.23.2 CONFIG QUIET PATHS "${AGPCS_ONNX_ROOT}" NO_DEFAULT_PATH)
 else()

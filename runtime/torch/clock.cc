@@ -4,10 +4,15 @@
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
+
+#include <condition_variable>
+#include <mutex>
 #endif
 
 #include <chrono>
 #include <ctime>
+#include <memory>
 #include <utility>
 
 namespace agpcs {
@@ -58,7 +63,86 @@ class CudaMarks final : public TimeMarks {
 };
 #endif
 
+class ThreadClock final : public BusyClock {
+ public:
+  double read(bool /*ahead*/) override { return thread_seconds(); }
+};
+
+#ifdef AGPCS_TORCH_CUDA
+// Where a stream waits until the host opens it. The stream's callback and the clock share it.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    opened_.notify_all();
+  }
+  // Not for ever: the host may wait for the device in an operator, or because the device's queue is
+  // full.
+  void wait() {
+    std::unique_lock lock(mutex_);
+    opened_.wait_for(lock, std::chrono::milliseconds(200), [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+// Counts between two events, of which the first one happens when the gate opens.
+class CudaClock final : public BusyClock {
+ public:
+  explicit CudaClock(at::Device device) : device_(device.index()) {}
+  ~CudaClock() override { let_go(); }
+  CudaClock(const CudaClock&) = delete;
+  CudaClock& operator=(const CudaClock&) = delete;
+
+  double read(bool ahead) override {
+    const auto stream = at::cuda::getCurrentCUDAStream(device_);
+    if (counting_) end_.record(stream);
+    let_go();
+    stream.synchronize();
+    if (counting_) seconds_ += 1e-3 * static_cast<double>(begin_.elapsed_time(end_));
+    if (ahead) {
+      gate_ = std::make_shared<Gate>();
+      auto shared = std::make_unique<std::shared_ptr<Gate>>(gate_);
+      C10_CUDA_CHECK(cudaLaunchHostFunc(stream.stream(), wait_at, shared.get()));
+      shared.release();  // to the callback
+    }
+    begin_.record(stream);
+    counting_ = true;
+    return seconds_;
+  }
+  void let_go() override {
+    if (gate_) gate_->open();
+    gate_ = nullptr;
+  }
+
+ private:
+  static void wait_at(void* data) {
+    const std::unique_ptr<std::shared_ptr<Gate>> gate(static_cast<std::shared_ptr<Gate>*>(data));
+    (*gate)->wait();
+  }
+
+  const c10::DeviceIndex device_;
+  at::cuda::CUDAEvent begin_{cudaEventDefault}, end_{cudaEventDefault};
+  std::shared_ptr<Gate> gate_;
+  bool counting_ = false;
+  double seconds_ = 0;
+};
+#endif
+
 }  // namespace
+
+std::unique_ptr<BusyClock> make_busy_clock(at::Device device) {
+#ifdef AGPCS_TORCH_CUDA
+  if (device.is_cuda()) return std::make_unique<CudaClock>(device);
+#else
+  static_cast<void>(device);
+#endif
+  return std::make_unique<ThreadClock>();
+}
 
 double busy_seconds_of(at::Device device) {
   if (device.is_cpu()) return thread_seconds();

@@ -18,6 +18,17 @@ namespace agpcs {
 /// processor time, on CUDA the clock's time once the device has done all its work.
 double busy_seconds_of(at::Device device);
 
+/// What the executor says that it has computed (TorchExecutor::busy_seconds).
+class BusyClock {
+ public:
+  virtual ~BusyClock() = default;
+  virtual double read(bool ahead) = 0;
+  /// Lets a device begin that waits for what has been launched since `read(true)`. Whoever waits for
+  /// the device calls it first.
+  virtual void let_go() {}
+};
+std::unique_ptr<BusyClock> make_busy_clock(at::Device device);
+
 /// Marks on a device's time line: the thread's processor time, or CUDA's events.
 class TimeMarks {
  public:

@@ -110,7 +110,9 @@ class RankExecutor final : public TorchExecutor {
   std::vector<std::string> names() const override;
   std::string notes() const override { return stages_.front().executor->notes(); }
   Status observe(OperatorObserver* observer) override;
-  double busy_seconds() const override { return stages_.front().executor->busy_seconds(); }
+  double busy_seconds(bool ahead) override {
+    return stages_.front().executor->busy_seconds(ahead);
+  }
 
  private:
   struct Stage {

@@ -71,8 +71,10 @@ class TorchExecutor : public Executor, public RecordingExecutor {
   /// passes.
   virtual Status observe(OperatorObserver* observer) = 0;
   /// Returns the seconds that this executor has computed since some moment, counted as for an
-  /// observer. Waits for the device's work.
-  virtual double busy_seconds() const = 0;
+  /// observer. Waits for the device's work. `ahead`: a GPU begins with what follows only when it is
+  /// asked again, or an observed pass ends, or the host waits for it; so its seconds are those of
+  /// kernels one after the other, as in a recorded step, however long they take to launch.
+  virtual double busy_seconds(bool ahead) = 0;
 };
 
 /// Makes an executor for a rank of plans over `graph`, a training graph that must outlive it.

@@ -2,7 +2,6 @@
 #include "runtime/torch/graph.h"
 
 #include "runtime/torch/executor.h"
-#include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
 
 #include <fmt/format.h>
@@ -84,10 +83,8 @@ void HeldInputs::allocate(const std::vector<HeldInput>& inputs,
   by_micro_batch_.assign(samples.size(), {});
   for (std::size_t m = 0; m < samples.size(); ++m) {
     for (const HeldInput& input : inputs) {
-      const std::vector<std::int64_t> dims = dims_at(input.shape, samples[m]);
       const auto here = at::TensorOptions().dtype(computed_type(input.type)).device(device);
-      by_micro_batch_[m].push_back(
-          {input.id, host_memory(dims, stored_type(input.type), device), at::zeros(dims, here)});
+      by_micro_batch_[m].push_back({input.id, at::zeros(dims_at(input.shape, samples[m]), here)});
     }
   }
 }
@@ -97,15 +94,10 @@ void HeldInputs::put(std::size_t micro_batch,
   for (const Held& held : by_micro_batch_[micro_batch]) values[held.id] = held.here;
 }
 
-Status HeldInputs::load(
-    const std::function<Status(std::size_t micro_batch, TensorId id, void* out)>& fill) {
-  for (std::size_t m = 0; m < by_micro_batch_.size(); ++m) {
-    for (Held& held : by_micro_batch_[m]) {
-      AGPCS_RETURN_IF_ERROR(fill(m, held.id, held.host.data_ptr()));
-      held.here.copy_(held.host, /*non_blocking=*/true);
-    }
+void HeldInputs::load(std::size_t micro_batch, const std::vector<at::Tensor>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    by_micro_batch_[micro_batch][i].here.copy_(values[i], /*non_blocking=*/true);
   }
-  return {};
 }
 
 }  // namespace agpcs

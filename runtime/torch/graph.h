@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -42,14 +41,13 @@ class HeldInputs {
                 at::Device device);
   /// Adds the inputs of `micro_batch` to `values`.
   void put(std::size_t micro_batch, std::unordered_map<TensorId, at::Tensor>& values) const;
-  /// Loads new values into all inputs; `fill` writes the values of one input, in its own type.
-  /// Needs: the copies of the last call have arrived.
-  Status load(const std::function<Status(std::size_t micro_batch, TensorId id, void* out)>& fill);
+  /// Begins to copy new values into the inputs of `micro_batch`, in the order of `allocate`.
+  void load(std::size_t micro_batch, const std::vector<at::Tensor>& values);
 
  private:
   struct Held {
     TensorId id = kNone;
-    at::Tensor host, here;
+    at::Tensor here;
   };
   std::vector<std::vector<Held>> by_micro_batch_;
 };

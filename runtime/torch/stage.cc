@@ -7,6 +7,9 @@
 #include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/executor.h"
+#ifdef AGPCS_TORCH_CUDA
+#include "runtime/torch/ops/draw.h"
+#endif
 #include "runtime/torch/parameters/parameter_uses.h"
 
 #include <ATen/core/grad_mode.h>
@@ -44,9 +47,12 @@ bool draws_mask(const Op& op, const Tensors& host) {
 }
 
 // Returns why the operator cannot be recorded with any inputs, or nullptr.
-const char* obstacle_of(const Op& op, const Tensors& host) {
-  if (op.type == "Dropout" && draws_mask(op, host)) return "the host draws its mask";
-  if (op.type == "RandomUniformLike" || op.type == "RandomNormalLike" || op.type == "Bernoulli") {
+const char* obstacle_of(const Op& op, const Tensors& host, bool device_draws) {
+  if (op.type == "Dropout" && draws_mask(op, host) && !device_draws) {
+    return "the host draws its mask";
+  }
+  if (!device_draws && (op.type == "RandomUniformLike" || op.type == "RandomNormalLike" ||
+                        op.type == "Bernoulli")) {
     return "the host draws its numbers";
   }
   if (op.type == "NonZero" || op.type == "Compress") return "it asks the device how much it gives";
@@ -58,6 +64,14 @@ const char* obstacle_of(const Op& op, const Tensors& host) {
 
 bool is_fixed(const Tensor& tensor) {
   return tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kPrepared;
+}
+
+bool draws_itself([[maybe_unused]] at::Device device) {
+#ifdef AGPCS_TORCH_CUDA
+  return device.is_cuda() && can_draw_on_gpu();
+#else
+  return false;
+#endif
 }
 
 int batch_axis_of(const Shape& shape) {
@@ -81,7 +95,7 @@ std::string describe_obstacle(const Op& op, const char* why) {
 std::string StageCode::recording_obstacle() const {
   for (const Step& step : steps_) {
     const Op& op = graph_->op(step.op);
-    const char* why = obstacle_of(op, step.host);
+    const char* why = obstacle_of(op, step.host, draws_here_);
     if (why != nullptr) return describe_obstacle(op, why);
   }
   return {};
@@ -173,6 +187,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   StageCode code;
   code.graph_ = &graph;
   code.samples_ = samples;
+  code.draws_here_ = draws_itself(device);
   code.bind(ops);
   code.find_last_uses(keep);
   code.find_segments(keep, segment_ends);
@@ -290,10 +305,13 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
                          const Run& run) const {
   const Op& op = graph_->op(step.op);
   bool asked = false;
+  RandomSource source{run.seed, run.first_sample, samples_, step.batch_axis};
+  source.before = run.samples_before;
+  source.before_here = run.samples_before_here;
   OpCall call{op,
               Tensors(op.inputs.size()),
               &step.host,
-              {run.seed, run.first_sample, samples_, step.batch_axis},
+              source,
               run.labels == nullptr ? nullptr : run.labels->labels_per_sample(step.op),
               run.evaluates,
               &asked,

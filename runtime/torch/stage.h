@@ -56,6 +56,9 @@ class StageCode {
   struct Run {
     std::uint64_t seed = 0;
     std::int64_t first_sample = 0;  ///< number of row 0's sample, over all steps
+    /// RandomSource::before, and an int64 of it on a GPU that draws itself.
+    std::int64_t samples_before = 0;
+    const std::int64_t* samples_before_here = nullptr;
     /// Learns batch norm's new running statistics: the state tensor and its new value.
     std::function<void(TensorId state, const at::Tensor& value)> new_state;
     PassClock* clock = nullptr;  ///< learns when each operator begins, here and in backward passes
@@ -95,6 +98,7 @@ class StageCode {
                 const Run& run) const;
 
   const Graph* graph_ = nullptr;
+  bool draws_here_ = false;
   std::int64_t samples_ = 0;
   std::vector<Step> steps_;
   std::vector<TensorId> inputs_;
@@ -102,6 +106,9 @@ class StageCode {
   std::unordered_map<TensorId, at::Tensor> constants_;  // on the device
   std::vector<TensorId> fixed_results_;                 // of `keep`, those that are in constants_
 };
+
+/// Returns whether a device draws random numbers itself; else the host does.
+bool draws_itself(at::Device device);
 
 /// Returns the tensor of a graph's constant for `samples` samples, in host memory. Error: its bytes
 /// are missing or do not fit its shape.

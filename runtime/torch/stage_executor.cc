@@ -125,7 +125,10 @@ class StageExecutor final : public OneStageExecutor {
   std::vector<std::string> names() const override;
   std::string notes() const override { return notes_; }
   Status observe(OperatorObserver* observer) override;
-  double busy_seconds() const override { return busy_seconds_of(device_); }
+  double busy_seconds(bool ahead) override {
+    if (!busy_) busy_ = make_busy_clock(device_);
+    return busy_->read(ahead);
+  }
 
  private:
   const StageCode& code_of(int micro_batch) const {
@@ -159,12 +162,14 @@ class StageExecutor final : public OneStageExecutor {
   /// Returns the tensors that the stage reads and does not make, except constants.
   const std::vector<TensorId>& inputs() const { return team_ ? team_->inputs() : code_.inputs(); }
   void compute(int micro_batch, Values& values);
+  void stop_clock(Opcode pass);
   void end_team_step(GradientListener& listener);
   StageCode::Run run_of(int micro_batch);
   /// Returns the gradients that begin a backward pass: of the loss, and of what the stage has sent.
   Values first_gradients(int micro_batch) const;
   Status evaluate(int micro_batch);
   Optimizer optimizer_at(std::int64_t step) const;
+  void tell_samples_before(std::int64_t step, int batch);
   std::size_t slot(Opcode computation, int micro_batch) const {
     const std::size_t kind = computation == Opcode::kUpdate ? 3
                              : goes_back(computation)       ? 1
@@ -192,10 +197,12 @@ class StageExecutor final : public OneStageExecutor {
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
   std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
+  std::unique_ptr<BusyClock> busy_;      // nullptr until it is asked
   std::vector<SegmentPasses> passes_;    // by micro-batch
   std::vector<PutOffProducts> put_off_;  // likewise; empty: backward passes are not parted
   std::int64_t step_ = 0;
   int batch_ = 0;  // of the step
+  at::Tensor samples_before_;  // that number on a GPU that draws itself; else undefined
   std::unique_ptr<StepLoss> loss_;
   DeviceProbe probe_;
   std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with their computations
@@ -234,6 +241,9 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   }
   passes_.resize(static_cast<std::size_t>(plan_.micro_batches));
   loss_ = make_step_loss(device_);
+  if (draws_itself(device_)) {
+    samples_before_ = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device_));
+  }
   if (plan_.parts_backward()) put_off_.resize(passes_.size());
   times_ = make_compute_times(device_, 3 * passes_.size() + 1);
   return {};
@@ -314,12 +324,20 @@ Optimizer StageExecutor::optimizer_at(std::int64_t step) const {
   return optimizer;
 }
 
+// A recorded pass reads it on the GPU, so that each replay draws anew.
+void StageExecutor::tell_samples_before(std::int64_t step, int batch) {
+  if (samples_before_.defined()) samples_before_.fill_(feed_.samples_before(step, batch));
+}
+
 Status StageExecutor::begin_step(std::int64_t step) {
   return guarded("beginning a step", [&]() -> Status {
     step_ = step;
     batch_ = 0;
     evaluates_ = false;
-    if (!recording_) parameters_.load_step(optimizer_at(step), step);
+    if (!recording_) {
+      parameters_.load_step(optimizer_at(step), step);
+      tell_samples_before(step, 0);
+    }
     loss_->clear();
     parameters_.clear_gradients();
     cuts_.begin_step();
@@ -332,7 +350,7 @@ Status StageExecutor::begin_step(std::int64_t step) {
 
 Status StageExecutor::next_batch() {
   return guarded("beginning a batch", [&]() -> Status {
-    ++batch_;
+    tell_samples_before(step_, ++batch_);
     cuts_.begin_step();
     return {};
   });
@@ -377,6 +395,10 @@ StageCode::Run StageExecutor::run_of(int micro_batch) {
   StageCode::Run run;
   run.seed = options_.seed;
   run.first_sample = feed_.first_sample(micro_batch, step_, batch_);
+  run.samples_before = feed_.samples_before(step_, batch_);
+  if (samples_before_.defined()) {
+    run.samples_before_here = samples_before_.data_ptr<std::int64_t>();
+  }
   run.clock = clock_.get();
   run.labels = &feed_.labels();
   run.asked_device = &asked_device_;
@@ -412,9 +434,15 @@ Status StageExecutor::forward(const StagePass& of) {
     }
     cuts_.keep_sent(micro_batch, values);
     values.clear();
-    if (clock_) clock_->stop(Opcode::kForward);
+    stop_clock(Opcode::kForward);
     return {};
   }));
+}
+
+void StageExecutor::stop_clock(Opcode pass) {
+  if (!clock_) return;
+  if (busy_) busy_->let_go();
+  clock_->stop(pass);
 }
 
 void StageExecutor::compute(int micro_batch, Values& values) {
@@ -446,7 +474,7 @@ Status StageExecutor::backward(const StagePass& of, bool last, GradientListener&
     parameters_.end_backward();
     if (team_ && last) end_team_step(listener);
     cuts_.end_backward(micro_batch);
-    if (clock_) clock_->stop(Opcode::kBackward);
+    stop_clock(Opcode::kBackward);
     return {};
   }));
 }
@@ -543,6 +571,7 @@ Status StageExecutor::load_step(std::int64_t step) {
     step_ = step;
     if (times_) times_->replayed();
     parameters_.load_step(optimizer_at(step), step);
+    tell_samples_before(step, batch_);
     AGPCS_RETURN_IF_ERROR(feed_.count_labels(step));
     return feed_.load_held(step, batch_);
   });

@@ -10,9 +10,10 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARING = (2, 30)  # the first NCCL that lets ranks share a GPU
+MPS_CONTROL = "nvidia-cuda-mps-control"
 BUILDS = ("cmake", "ninja", "g++", "nvcc")
 # Imports PyTorch, which takes seconds, only where it is one of a CUDA build.
-OF_TORCH = """import importlib.util as util, json, pathlib, runpy, sys
+OF_TORCH = """import ctypes, importlib.util as util, json, pathlib, runpy, sys
 torch = util.find_spec("torch")
 if torch is None or not torch.origin:
     sys.exit(1)
@@ -20,16 +21,18 @@ folder = pathlib.Path(torch.origin).parent
 if runpy.run_path(str(folder / "version.py"))["cuda"] is None:
     sys.exit(1)
 import torch
-nccl = util.find_spec("nvidia.nccl")
+nccl, code = util.find_spec("nvidia.nccl"), ctypes.c_int()  # PyTorch knows its header's version, not the loaded library's
+ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(code))
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "gpu": torch.cuda.is_available(),
-  "folder": str(folder), "nccl": list(torch.cuda.nccl.version()),
+  "folder": str(folder), "nccl": [code.value // 10000, code.value // 100 % 100, code.value % 100],
   "nccl_folder": str(next(iter(nccl.submodule_search_locations))) if nccl else None}))"""
 
 
-def said(*command):
+def said(*command, environment=None):
     """What a command prints; None where it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL,
+                              env={**os.environ, **(environment or {})})
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -38,6 +41,11 @@ def said(*command):
 def toolkit(name):
     """A program of CUDA's toolkit, on the PATH or where the toolkit is usually installed."""
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
+
+
+def mps_control():
+    """The program that starts MPS, on the PATH or beside nvidia-smi's driver."""
+    return shutil.which(MPS_CONTROL) or shutil.which(MPS_CONTROL, path="/usr/local/nvidia/bin")
 
 
 class Machine:
@@ -69,8 +77,18 @@ class Machine:
         text = said(toolkit("nvcc"), "--version") if toolkit("nvcc") else None
         return text.splitlines()[-1] if text else "none"
 
+    @property
+    def given_nccl(self):
+        """The NCCL of the folder, which ranks use in the place of the machine's own; None where the folder has none."""
+        path = self.given / "nccl/libnccl.so.2" if self.given else None
+        return path if path and path.exists() and not self.rehearsal else None
+
+    def with_given_nccl(self):
+        """What makes programs use that NCCL. PyTorch names its own by an RPATH, which LD_LIBRARY_PATH does not change."""
+        return {"LD_PRELOAD": str(self.given_nccl)} if self.given_nccl else {}
+
     def torch_of(self, python):
-        text = said(str(python), "-c", OF_TORCH)
+        text = said(str(python), "-c", OF_TORCH, environment=self.with_given_nccl())
         if text is None:
             return None
         return {"python": str(python), **json.loads(text.splitlines()[-1])}
@@ -126,7 +144,7 @@ class Machine:
             libraries = [f"{self.torch['folder']}/lib", *map(str, sorted(nvidia.glob("*/lib")))]
         if self.given and self.programs == self.given / "build":
             libraries.insert(0, str(self.programs / "lib"))
-        own = {"CUDA_MODULE_LOADING": "EAGER", "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {"PYTHONDONTWRITEBYTECODE": "1", **self.with_given_nccl()}
         if libraries and not self.rehearsal:
             own["LD_LIBRARY_PATH"] = ":".join([*libraries, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
         if self.programs:
@@ -180,10 +198,10 @@ class Machine:
         return {"cores": os.cpu_count(), "driver": self.gpus[0]["driver"] if self.gpus else "none",
                 "toolkit": self.toolkit_version,
                 "PyTorch": f"{torch['version']} (CUDA {torch['cuda']})" if torch else "none",
-                "NCCL": ".".join(map(str, nccl)) if nccl else "none",
+                "NCCL": (".".join(map(str, nccl)) if nccl else "none") + (", the folder's" if self.given_nccl else ""),
                 "ranks on one GPU": "yes" if self.shares() else "no",
                 "compute-sanitizer": "yes" if toolkit("compute-sanitizer") else "no",
-                "MPS": "yes" if shutil.which("nvidia-cuda-mps-control") else "no",
+                "MPS": "yes" if mps_control() else "no",
                 "programs": self.origin()}
 
     def origin(self):

@@ -4,6 +4,7 @@
 
 import argparse
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,11 +14,16 @@ import prepare
 import runner
 
 
-def sources(root):
-    """The commit that is tested; "+" if files differ from it."""
-    done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty=+", "--match", ""], capture_output=True,
-                          text=True)
-    return done.stdout.strip() or "unknown"
+def sources(root, given=None):
+    """The commit that is tested; "+" if files differ from it. Where the sources have come without git, that of the folder."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), "describe", "--always", "--dirty=+", "--match", ""],
+                              capture_output=True, text=True)
+    except OSError:
+        done = None
+    if done and done.stdout.strip():
+        return done.stdout.strip()
+    return (given / "sources").read_text().strip() if given and (given / "sources").exists() else "unknown"
 
 
 def main():
@@ -33,17 +39,21 @@ def main():
     parser.add_argument("--rehearse", action="store_true", help="run over TCP and CPUs what can be, to test this command")
     parser.add_argument("--prepare", type=pathlib.Path, metavar="FOLDER", help="collect, on a machine with network, what "
                         "another one may lack; runs nothing else")
+    parser.add_argument("--compute", metavar="MAJOR.MINOR", help="with --prepare: the other machine has a PyTorch of a CUDA "
+                        "build and a GPU of this compute capability, so that it lacks an NCCL at most")
     options = parser.parse_args()
     for name in options.parts + options.again:
         if name not in names:
             parser.error(f"there is no part '{name}'; parts: {', '.join(names)}")
+    if options.compute and not re.fullmatch(r"\d+\.\d", options.compute):
+        parser.error(f"--compute {options.compute}: not a compute capability such as 9.0")
     if options.prepare:
-        return prepare.collect(options.prepare.resolve())
+        return prepare.collect(options.prepare.resolve(), sources(machine.ROOT), options.compute)
     if options.given and not options.given.is_dir():
         parser.error(f"--from {options.given}: no such folder")
     folder = (options.report or machine.ROOT / "build/gpu-report").resolve()
     here = machine.Machine(folder, options.given and options.given.resolve(), options.rehearse)
-    identity = {"sources": sources(here.root), "GPUs": here.named_gpus()}
+    identity = {"sources": sources(here.root, here.given), "GPUs": here.named_gpus()}
     try:
         outcomes = runner.run(parts.PARTS, here, folder, identity, options.budget and 60 * options.budget,
                               [*options.parts, *options.again] if options.parts or options.again else [], options.again,

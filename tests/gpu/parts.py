@@ -24,7 +24,8 @@ def machine(work):
 def torch_ranks(work):
     """The script prints a line of JSON for each case."""
     script = work.machine.root / "tests/gpu/torch_ranks.py"
-    done = work.call([work.machine.torch["python"], script, "cpu" if work.machine.rehearsal else "cuda"], jobs.EXACT)
+    done = work.call([work.machine.torch["python"], script, "cpu" if work.machine.rehearsal else "cuda"],
+                     {**jobs.EXACT, **jobs.LOADED})
     rows = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"case"')]
     for row in rows:
         work.row("Cases", **row)

@@ -5,11 +5,11 @@ import contextlib
 import csv
 import json
 import os
-import shutil
 import statistics
 import subprocess
 
-from jobs import cluster_of, compile_plan, graph_of, run_job
+from jobs import LOADED, cluster_of, compile_plan, graph_of, run_job
+from machine import mps_control
 from work import CannotRun
 
 # Model, and two numbers of samples a step.
@@ -17,6 +17,7 @@ MODELS = {"resnet50": (32, 128), "bert_base": (8, 32), "gpt2": (4, 16)}
 SMALL_MODELS = {"conv": (8, 16), "bert": (8, 16)}  # of a rehearsal
 SHARES = (100, 50)  # percent of the device's threads
 STEPS = 30
+OURS = {"replayed as graphs": [], "launched": ["--cuda-graph", "off"]}  # agpcs-run's ways
 RATE = 1e-4  # fresh weights of large models must not diverge
 
 
@@ -28,15 +29,17 @@ def models(work):
     return found
 
 
-@contextlib.contextmanager
 def part_of_device(work, percent):
     """The environment of processes that get `percent` of the device's threads, by MPS."""
-    if percent == 100:
-        yield {}
-        return
+    return contextlib.nullcontext({}) if percent == 100 else beside_each_other(work, percent)
+
+
+@contextlib.contextmanager
+def beside_each_other(work, percent=100):
+    """The environment of processes that run on the device at the same time, by MPS; without it they take turns."""
     if work.machine.rehearsal:
         raise CannotRun("a rehearsal has no parts of a device")
-    control = shutil.which("nvidia-cuda-mps-control")
+    control = mps_control()
     if control is None:
         raise CannotRun("no nvidia-cuda-mps-control here")
     pipes, logs = work.folder / "mps", work.folder / "mps-log"
@@ -60,7 +63,7 @@ def profile_of(work, name, samples, percent, environment):
         path.parent.mkdir(exist_ok=True)
         work.need([work.machine.command("agpcs-profile"), work.machine.model(name), "--kind", "gpu", "--transport",
                    work.machine.transport, "--samples", ",".join(map(str, samples)), "--seconds",
-                   4 if work.machine.rehearsal else 40, "--threads", 1, "-o", path], environment)
+                   4 if work.machine.rehearsal else 8, "--threads", 1, "-o", path], environment)
     return path
 
 
@@ -76,13 +79,13 @@ def profile(work):
     work.note("the profiles are in profiles/, beside the report; what is in them, in parts/profile/")
 
 
-def measured(work, name, batch, path, environment):
+def measured(work, name, batch, path, environment, options=()):
     """Predicted and measured seconds and bytes of a plan for one device with this profile."""
     memory = f"{work.machine.gpus[0]['memory']}MiB" if work.machine.gpus else "4GB"
     cluster = cluster_of(1, batch, f"memory: {memory}, profile: {path}", rate=RATE)
     planned = compile_plan(work, f"{name}-{batch}-{path.stem}", work.machine.model(name), cluster, "--seeder",
                            "data_parallel", "--refiner", "none", "--micro-batches", 1)
-    job = run_job(work, planned["plan"], work.machine.model(name), STEPS, environment=environment)
+    job = run_job(work, planned["plan"], work.machine.model(name), STEPS, ["--fixed-batch", *options], environment)
     steady = [event["seconds"] for event in job.of("step")[STEPS // 3:]]
     return {"predicted": planned["step_seconds"], "measured": statistics.median(steady),
             "peak predicted": planned["peak_memory_bytes"], "peak measured": job.summary.get("peak_memory_bytes"),
@@ -121,22 +124,34 @@ def predictions(work):
 def executor(work):
     """agpcs-run on one rank beside PyTorch, eager and compiled, with the same model, samples and optimizer."""
     script = work.machine.root / "tests/gpu/torch_steps.py"
-    for name, samples in models(work).items():
-        batch = samples[-1]
-        ours = work.once(f"{name} ours", lambda: measured(work, name, batch, profile_of(work, name, samples, 100, {}), {}))
-        cells = {"model": name, "batch": batch, "agpcs_run_ms": 1e3 * ours["measured"]}
-        for way in ("eager", "compile"):
-            found = work.once(f"{name} {way}", lambda: steps_of(work, script, name, batch, way))
-            if "seconds" not in found:
-                work.note(f"{name}, {way}: {found['why']}")
-                continue
-            cells[f"{way}_ms"], cells[f"speed_to_{way}"] = 1e3 * found["seconds"], found["seconds"] / ours["measured"]
-            if way == "eager":
-                work.figure(f"speed to PyTorch eager, {name}", found["seconds"] / ours["measured"], target=">= 0.95")
-        work.row("Steps", **cells)
+    chosen, seconds = models(work), {}
+    try:
+        for way in ("replayed as graphs", "launched", "eager", "compile"):  # compiling takes longest
+            for name, samples in chosen.items():
+                found = work.once(f"{name} {way}", lambda: steps_of(work, script, name, samples, way))
+                if "seconds" in found:
+                    seconds[name, way] = found["seconds"]
+                else:
+                    work.note(f"{name}, {way}: {found['why']}")
+    finally:
+        for name, samples in chosen.items():
+            of = {way: taken for (model, way), taken in seconds.items() if model == name}
+            work.row("Steps", model=name, batch=samples[-1], **{f"{way}, ms": 1e3 * taken for way, taken in of.items()})
+            ours = min((of[way] for way in OURS if way in of), default=None)
+            if ours and "eager" in of:
+                work.figure(f"speed to PyTorch eager, {name}", of["eager"] / ours, target=">= 0.95")
+            if ours and "compile" in of:
+                work.figure(f"speed to torch.compile, {name}", of["compile"] / ours)
 
 
-def steps_of(work, script, name, batch, way):
+def steps_of(work, script, name, samples, way):
+    """The seconds of a step, and for PyTorch's ways its peak memory; or why there are none."""
+    batch = samples[-1]
+    if way in OURS:
+        found = measured(work, name, batch, profile_of(work, name, samples, 100, {}), {}, OURS[way])
+        if way == "replayed as graphs" and found["graph"] != "yes":
+            return {"why": found["graph"]}
+        return {"seconds": found["measured"]}
     done = work.call([work.machine.torch["python"], script, name, batch, way, "cpu" if work.machine.rehearsal else "cuda"])
     if done.code != 0:
         return {"why": done.last_lines(3)}
@@ -165,7 +180,11 @@ def replay(work):
     path = work.machine.program(f"tests/{program}")
     if path is None:
         raise CannotRun(f"{program} is not built")
-    said = work.need([path, *(["--divide", 1000] if work.machine.rehearsal else [])])
+    if work.machine.rehearsal or len(work.machine.gpus) > 1:
+        said = work.need([path, *(["--divide", 1000] if work.machine.rehearsal else [])], LOADED)
+    else:
+        with beside_each_other(work) as environment:
+            said = work.need([path], {**environment, **LOADED})
     for row in map(json.loads, filter(lambda line: line.startswith("{"), said.splitlines())):
         work.row("Steps", **row)
         work.figure(f"added to raw NCCL, {row['buckets']}", row["added_us_an_operation"], "us an operation", "<= 5")

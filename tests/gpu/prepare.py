@@ -5,6 +5,11 @@
     models/    GPT-2 small as ONNX, its structure alone; ResNet-50 and BERT are in samples/models
     bin/       agpcs-compile with the libraries that it needs
     build/     the programs of build/gpu, if they have been built here: for a machine that cannot build
+    sources    the commit of all this
+
+For a machine that has a PyTorch of its own (--compute), one library takes the place of the wheels:
+
+    nccl/      an NCCL that lets ranks share a GPU, with the code for one compute capability alone
 
 Each step is left out if its result is there, so that a broken run goes on.
 """
@@ -12,8 +17,11 @@ Each step is left out if its result is there, so that a broken run goes on.
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
+import zipfile
 
 import machine
 
@@ -22,8 +30,10 @@ BUILDS = (ROOT / "build/release", ROOT / "build/gpu")
 PROGRAMS = ("bin/agpcs-run", "bin/agpcs-compile", "bin/agpcs-profile", "bin/agpcs-plan", "tests/transport_conformance_test",
             "tests/nccl_test", "tests/state_moves_test", "tests/nccl_replay_bench")
 # What every system has of its own, and what comes with the wheels.
-SYSTEMS = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libpthread", "libdl.so", "librt.so")
+SYSTEMS = ("linux-vdso", "ld-linux", "libc.so", "libm.so", "libpthread", "libdl.so", "librt.so",
+           "libutil.so", "libz.so", "libstdc++.so", "libgcc_s.so", "libgomp")
 OF_WHEELS = ("libtorch", "libc10", "libcuda", "libcud", "libnccl", "libnv", "libcu")
+NCCL = "nvidia-nccl-cu13"
 EXPORT = """import sys, agpcs.torch
 sys.path.insert(0, "tests/gpu")
 import torch_steps
@@ -35,6 +45,29 @@ WRAPPER = """#!/bin/sh
 here=$(dirname "$0")
 LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$here/program/agpcs-compile" "$@"
 """
+
+
+FAT = 0xBA55ED50  # what begins a container of device code: CUDA's fatbinary.h
+CONTAINER, ENTRY = struct.Struct("<IHHQ"), struct.Struct("<HHIQ12xI")  # magic, version, header, bytes; kind .. architecture
+MACHINE_CODE = 2  # the kind of an entry, beside 1, PTX
+
+
+def thin(library, architecture):
+    """`library` with zeros in the place of device code that is not machine code of `architecture` (90: compute capability
+    9.0). No program that runs on such a device reads it, and what is left packs to a sixth."""
+    data, at = bytearray(library), 0
+    while (at := data.find(FAT.to_bytes(4, "little"), at)) >= 0:
+        _, version, header, size = CONTAINER.unpack_from(data, at)
+        at += CONTAINER.size
+        if (version, header) != (1, CONTAINER.size) or at + size > len(data):
+            continue
+        end = at + size
+        while at + ENTRY.size <= end:
+            kind, _, header, size, target = ENTRY.unpack_from(data, at)
+            if (kind, target) != (MACHINE_CODE, architecture):
+                data[at + header:at + header + size] = bytes(size)
+            at += header + size
+    return bytes(data)
 
 
 def libraries_of(text):
@@ -61,6 +94,25 @@ def wheels(folder):
     subprocess.run(["/usr/bin/python3", "-m", "pip", "download", "--require-hashes", "--no-deps", "--only-binary", ":all:",
                     "-d", folder, "-r", ROOT / "tools/pytorch/environment.txt"], check=True)
     return f"{sum(1 for _ in folder.glob('*.whl'))} wheels for the Python of this machine"
+
+
+def pinned(name):
+    """The line of environment.txt that pins a package, without its digests."""
+    lines = (ROOT / "tools/pytorch/environment.txt").read_text().splitlines()
+    return next(line.split()[0] for line in lines if line.startswith(f"{name}=="))
+
+
+def nccl(folder, architecture):
+    path = folder / "libnccl.so.2"
+    if path.exists():
+        return "there already"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        subprocess.run(["/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d",
+                        temporary, pinned(NCCL)], check=True)
+        wheel = zipfile.ZipFile(next(pathlib.Path(temporary).glob("*.whl")))
+        path.write_bytes(thin(wheel.read("nvidia/nccl/lib/libnccl.so.2"), architecture))
+    return f"{pinned(NCCL)}, device code for compute capability {architecture / 10}"
 
 
 def models(folder):
@@ -102,11 +154,17 @@ def programs(folder):
     return f"{len(found)} programs" + (f"; not built: {', '.join(lacking)}" if lacking else "")
 
 
-def collect(folder):
-    """Returns an exit code."""
+def collect(folder, sources, compute=None):
+    """`compute` is the compute capability of a machine with a PyTorch of its own: "9.0". Returns an exit code."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sources").write_text(sources + "\n")
+    steps = {"bin": compiler, "models": models, "build": programs}
+    if compute is None:
+        steps["wheels"] = wheels
+    else:
+        steps["nccl"] = lambda to: nccl(to, int(compute.replace(".", "")))
     failed = False
-    for name, step in (("bin", compiler), ("models", models), ("build", programs), ("wheels", wheels)):
+    for name, step in steps.items():
         try:
             print(f"{name}: {step(folder / name)}", flush=True)
         except (OSError, subprocess.CalledProcessError) as error:

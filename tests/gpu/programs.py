@@ -4,6 +4,7 @@
 import json
 import sys
 
+import jobs
 from machine import toolkit
 from work import CannotRun
 
@@ -11,6 +12,7 @@ from work import CannotRun
 TARGETS = ["transport_conformance_test", "agpcs-run", "agpcs-compile", "agpcs-profile", "agpcs-plan", "nccl_test",
            "state_moves_test", "nccl_replay_bench", "agpcs_python"]
 CONFORMANCE = ("transport_conformance_test", "state_moves_test")
+TEST_LIMIT = 45  # seconds of one test
 FAULTS = "*Abort*:*PeerThat*:*ATimeout*"  # of the conformance suite: what ranks say of each other's failures
 # Small cases with a kernel of ours (flows), or with several operations under way.
 SMALL = ["AFlowLeavesTheSameBytesOnAllRanksEachTime", "AlternatesAlgorithmsOnOneGroup", "ExchangesInBothDirectionsAtOnce"]
@@ -61,29 +63,51 @@ def build(work):
     work.note(f"not built here ({why or 'a rehearsal builds nothing'}): the programs are {machine.origin()}")
 
 
+def names_of(listed):
+    """The full names in what a GoogleTest program lists."""
+    suite = ""
+    for line in listed.splitlines():
+        word = line.split("#")[0].rstrip()
+        if word and not word.startswith(" "):
+            suite = word
+        elif word:
+            yield suite + word.strip()
+
+
+def result_of(work, path, name):
+    """Runs one test in a process of its own, so that one that hangs costs its own time alone; returns its state, and why."""
+    out = work.folder / "test.json"
+    out.unlink(missing_ok=True)
+    done = work.call([path, f"--gtest_filter={name}", f"--gtest_output=json:{out}", "--gtest_brief=1"], jobs.LOADED,
+                     limit=TEST_LIMIT)
+    if done.code is None:
+        return ["failed", f"not over after {TEST_LIMIT} s"]
+    if not out.exists():
+        return ["failed", f"ended with {done.code} and left no result:\n{done.last_lines()}"]
+    test = json.loads(out.read_text())["testsuites"][0]["testsuite"][0]
+    if "failures" in test:
+        return ["failed", test["failures"][0]["failure"]]
+    return ["skipped", skip_reason(test)] if test["result"] == "SKIPPED" else ["passed", ""]
+
+
 def tests(work, program, pattern):
-    """Runs tests of a GoogleTest program over the world of the machine, and counts them."""
+    """Runs tests of a GoogleTest program over the world of the machine, one after the other, and counts them."""
     path = work.machine.program(f"tests/{program}")
     if path is None:
         work.note(f"{program} is not built")
         return 0
-    out = work.folder / f"{program}.json"
-    out.unlink(missing_ok=True)
     chosen = ":".join(f"{word}/{work.machine.world}" for word in pattern.split(":"))
-    done = work.call([path, f"--gtest_filter={chosen}", f"--gtest_output=json:{out}", "--gtest_brief=1"])
-    if not out.exists():
-        work.fault(f"{program} ended with {done.code} and left no result:\n{done.last_lines()}")
-        return 0
     count = {"passed": 0, "failed": 0, "skipped": 0}
-    for suite in json.loads(out.read_text())["testsuites"]:
-        for test in suite["testsuite"]:
-            state = "failed" if "failures" in test else "skipped" if test["result"] == "SKIPPED" else "passed"
+    try:
+        for name in names_of(work.need([path, f"--gtest_filter={chosen}", "--gtest_list_tests"])):
+            state, why = work.once(name, lambda: result_of(work, path, name))
             count[state] += 1
             if state == "failed":
-                work.fault(f"{suite['name']}.{test['name']}: {test['failures'][0]['failure']}")
+                work.fault(f"{name}: {why}")
             if state == "skipped":
-                work.note(f"{suite['name']}.{test['name']} was skipped: {skip_reason(test)}")
-    work.row("Tests", program=program, pattern=pattern, **count)
+                work.note(f"{name} was skipped: {why}")
+    finally:
+        work.row("Tests", program=program, pattern=pattern, **count)
     return count["passed"]
 
 

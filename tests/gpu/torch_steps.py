@@ -36,12 +36,13 @@ class Bert(torch.nn.Module):
 
 
 class Gpt(torch.nn.Module):
-    """GPT-2 small on 256 tokens, as prepare.py exports it."""
+    """GPT-2 small on 256 tokens, without dropout, as prepare.py exports it."""
 
     def __init__(self):
         super().__init__()
         from transformers import GPT2Config, GPT2LMHeadModel
-        self.model = GPT2LMHeadModel(GPT2Config(use_cache=False, attn_implementation="eager"))
+        self.model = GPT2LMHeadModel(GPT2Config(use_cache=False, attn_implementation="eager", resid_pdrop=0, embd_pdrop=0,
+                                                attn_pdrop=0))
 
     def forward(self, tokens):
         return self.model(input_ids=tokens).logits.movedim(-1, 1)

@@ -108,12 +108,12 @@ class Work:
                 end_group(process)
         if not in_time:
             said = process.communicate()[0]
-            if limit is None or left <= limit:
-                raise CutOff
         code = process.returncode if in_time else None
         done = Done(command, code, said or "")
         with (self.folder / "log.txt").open("a") as log:
             log.write(f"$ {' '.join(map(str, command))}\n{done.output}\n[{code}]\n")
+        if not in_time and (limit is None or left <= limit):
+            raise CutOff
         return done
 
     def need(self, command, environment=None):

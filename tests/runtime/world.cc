@@ -13,8 +13,15 @@
 
 #include <gtest/gtest.h>
 
-#include <barrier>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,16 +50,66 @@ void on_threads(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+#if defined(AGPCS_TEST_NCCL) && !defined(AGPCS_TEST_EMULATED_GPU)
+// Ranks that share a GPU must not share a process: in one CUDA context, memory that a rank asks for
+// may wait for kernels of another rank, which wait for the first one. This process must not have
+// used CUDA before, nor may it afterwards.
+void on_processes(int ranks, const std::function<void(int)>& body) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0) << std::strerror(errno);
+    if (child == 0) {
+      body(rank);
+      std::fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  for (std::size_t rank = 0; rank < children.size(); ++rank) {
+    int status = 0;
+    ASSERT_EQ(waitpid(children[rank], &status, 0), children[rank]);
+    EXPECT_EQ(status, 0) << "rank " << rank << " failed (above), or was killed";
+  }
+}
+
+std::string obstacle_of_nccl(int ranks) {
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) return std::strerror(errno);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string said = nccl_obstacle(ranks);
+    _exit(write(ends[1], said.data(), said.size()) < 0 ? 1 : 0);
+  }
+  close(ends[1]);
+  std::string said(4096, ' ');
+  const ssize_t length = read(ends[0], said.data(), said.size());
+  close(ends[0]);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0 || length < 0) {
+    return "a process that asks NCCL failed";
+  }
+  said.resize(static_cast<std::size_t>(length));
+  return said;
+}
+#elif defined(AGPCS_TEST_NCCL)
+// Emulated GPUs are of this process.
+void on_processes(int ranks, const std::function<void(int)>& body) { on_threads(ranks, body); }
+std::string obstacle_of_nccl(int ranks) { return nccl_obstacle(ranks); }
+#endif
+
+using OnRanks = void (*)(int ranks, const std::function<void(int)>& body);
 using Connect = std::function<Result<std::unique_ptr<Transport>>(Bootstrap&)>;
 
 void run_bootstrapped(int ranks, const Connect& connect,
-                      const std::function<void(Transport&)>& body, bool tls = false) {
+                      const std::function<void(Transport&)>& body, bool tls = false,
+                      OnRanks on_ranks = on_threads) {
   auto listening = listen_at("127.0.0.1");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get());
   const int listen_fd = listening->release();
-  std::barrier connected(ranks);
-  on_threads(ranks, [&](int rank) {
+  on_ranks(ranks, [&](int rank) {
     BootstrapOptions options;
     options.rank = rank;
     options.size = ranks;
@@ -65,7 +122,9 @@ void run_bootstrapped(int ranks, const Connect& connect,
     ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
     auto transport = connect(**bootstrap);
     ASSERT_TRUE(transport.ok()) << transport.status().message();
-    connected.arrive_and_wait();  // so that no body ends, or fails, while others connect
+    // No body ends, or fails, while others connect.
+    const Status connected = (*bootstrap)->barrier("connected", std::chrono::minutes(1));
+    ASSERT_TRUE(connected.ok()) << connected.message();
     body(**transport);
     transport->reset();
   });
@@ -117,12 +176,12 @@ WorldKind gloo_world() {
 #ifdef AGPCS_TEST_NCCL
 void run_nccl(int ranks, const std::function<NcclOptions(int rank)>& options_of,
               const std::function<void(Transport&)>& body) {
-  const std::string obstacle = nccl_obstacle(ranks);
+  const std::string obstacle = obstacle_of_nccl(ranks);
   if (!obstacle.empty()) GTEST_SKIP() << "nccl: " << obstacle;
   run_bootstrapped(
       ranks,
       [&](Bootstrap& bootstrap) { return connect_nccl(bootstrap, options_of(bootstrap.rank())); },
-      body);
+      body, false, on_processes);
 }
 #endif
 
@@ -137,7 +196,7 @@ WorldKind nccl_world() {
     };
     run_nccl(ranks, options_of, body);
   };
-  return {kNcclName, [] { return nccl_obstacle(); }, run, true};
+  return {kNcclName, [] { return obstacle_of_nccl(1); }, run, true};
 #else
   return {kNcclName, [] { return std::string("built without NCCL"); }, nullptr};
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of ranks that are threads of the test, over any transport.
+// A world of ranks, over any transport. They are threads of the test; over NCCL, processes.
 #pragma once
 
 #ifdef AGPCS_TEST_NCCL
@@ -21,8 +21,9 @@ struct WorldKind {
   std::string name;
   /// Why this machine cannot run it; empty when it can.
   std::function<std::string()> obstacle;
-  /// Runs `body` on each of `ranks` threads with that rank's transport. The transport lives until
-  /// `body` returns; those of other ranks do not wait for it.
+  /// Runs `body` on each of `ranks` threads (over NCCL: processes, which share no variable) with that
+  /// rank's transport. The transport lives until `body` returns; those of other ranks do not wait
+  /// for it.
   std::function<void(int ranks, const std::function<void(Transport&)>& body)> run;
   /// Messages of a pair must be received in the order sent, whatever their tags.
   bool ordered_pairs = false;

@@ -43,6 +43,9 @@ Result<std::unique_ptr<StepBench>> StepBench::make(const Graph& graph, const Pla
   TorchOptions options;
   options.threads = threads;
   options.device = device;
+  options.fixed_batch = true;  // making samples, and bringing them to a GPU, is not a model's time
+  AGPCS_TRY(const Accelerator accelerator, accelerator_of(device));
+  bench->on_gpu_ = !accelerator.name.empty();
   bench->executor_ = make_torch_executor(graph, std::move(options));
   AGPCS_RETURN_IF_ERROR(bench->executor_->prepare(bench->plan_, 0));
   bench->forget();
@@ -68,13 +71,13 @@ void StepBench::pass_done(Opcode pass, const std::vector<OperatorTime>& operator
   }
 }
 
-Status StepBench::train(TimedStep& timed) {
+Status StepBench::train(TimedStep& timed, bool ahead) {
   using Clock = std::chrono::steady_clock;
   Nobody nobody;
   const auto start = Clock::now();
-  double before = executor_->busy_seconds();
-  const auto lap = [&] {
-    const double now = executor_->busy_seconds();
+  double before = executor_->busy_seconds(ahead);
+  const auto lap = [&](bool last = false) {
+    const double now = executor_->busy_seconds(ahead && !last);
     return now - std::exchange(before, now);
   };
   AGPCS_RETURN_IF_ERROR(executor_->begin_step(steps_++));
@@ -84,7 +87,7 @@ Status StepBench::train(TimedStep& timed) {
   AGPCS_RETURN_IF_ERROR(executor_->backward({0, 0}, true, nobody));
   timed.backward = lap();
   AGPCS_RETURN_IF_ERROR(executor_->update());
-  timed.update = lap();
+  timed.update = lap(true);
   timed.wall = std::chrono::duration<double>(Clock::now() - start).count();
   return {};
 }
@@ -92,10 +95,17 @@ Status StepBench::train(TimedStep& timed) {
 Status StepBench::step(bool observed) {
   AGPCS_RETURN_IF_ERROR(executor_->observe(observed ? this : nullptr));
   TimedStep timed;
-  AGPCS_RETURN_IF_ERROR(train(timed));
-  (observed ? watched_ : plain_).push_back(timed);
+  AGPCS_RETURN_IF_ERROR(train(timed, true));
   last_step_ = timed.wall;
+  if (on_gpu_) timed.wall = timed.busy();  // it waits for launches, as no recorded step does
+  (observed ? watched_ : plain_).push_back(timed);
   return {};
+}
+
+Status StepBench::run() {
+  AGPCS_RETURN_IF_ERROR(executor_->observe(nullptr));
+  TimedStep timed;
+  return train(timed, false);
 }
 
 TimedSteps StepBench::times() const {

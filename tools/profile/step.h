@@ -36,6 +36,8 @@ class StepBench : private OperatorObserver {
 
   /// Trains one step and counts it. If `observed`, its operators are timed.
   Status step(bool observed);
+  /// Trains one step as jobs do, and does not count it.
+  Status run();
   /// Forgets all steps so far, which were a warm-up.
   void forget();
   double last_step() const { return last_step_; }  ///< seconds by the clock
@@ -49,7 +51,7 @@ class StepBench : private OperatorObserver {
  private:
   StepBench(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {}
   void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) override;
-  Status train(TimedStep& timed);
+  Status train(TimedStep& timed, bool ahead);
 
   using Times = std::vector<std::vector<double>>;  // by OpId, one value for each observed step
   const Graph& graph_;
@@ -59,6 +61,7 @@ class StepBench : private OperatorObserver {
   Times forward_, backward_;
   std::int64_t steps_ = 0;
   double last_step_ = 0;
+  bool on_gpu_ = false;
 };
 
 }  // namespace agpcs

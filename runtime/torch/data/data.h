@@ -23,7 +23,8 @@ class DataSource {
   virtual ~DataSource() = default;
   /// Writes samples [first, first + count) of graph input `input` to `out`, row-major, in the
   /// input's own type. Sample i is the same for every call, rank and plan. An input that does not
-  /// grow with the batch is written whole, regardless of `first` and `count`.
+  /// grow with the batch is written whole, regardless of `first` and `count`. Several threads may
+  /// call it at a time.
   virtual Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) = 0;
   /// Tells whether files feed `input`.
   virtual bool feeds(TensorId /*input*/) const { return false; }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -162,7 +163,7 @@ class FileData : public DataSource {
     auto* bytes = static_cast<std::byte*>(out);
     if (!is_batched(input)) return read(find_run(shards, 0, shards.rows), bytes);
     while (count > 0) {
-      const std::int64_t row = order_.row(first, shards.rows);
+      const std::int64_t row = row_of(first, shards.rows);
       const Run run = find_run(shards, row, order_.is_shuffled() ? 1 : count);
       AGPCS_RETURN_IF_ERROR(read(run, bytes));
       AGPCS_RETURN_IF_ERROR(check_labels(input, *run.file, run.row, run.count, bytes));
@@ -176,16 +177,23 @@ class FileData : public DataSource {
  private:
   bool is_batched(TensorId input) const { return depends_on_batch(graph_.tensor(input).shape); }
 
+  // The order keeps what it has drawn for an epoch.
+  std::int64_t row_of(std::int64_t sample, std::int64_t rows) {
+    const std::lock_guard lock(order_mutex_);
+    return order_.row(sample, rows);
+  }
+
   static std::size_t elements_of(const Run& run) {
     return static_cast<std::size_t>(run.count) * run.file->row_bytes() /
            size_of(run.conversion->from);
   }
 
-  Status read(const Run& run, std::byte* out) {
+  static Status read(const Run& run, std::byte* out) {
     if (run.conversion->copies()) return run.file->read_rows(run.row, run.count, out);
-    unconverted_.resize(static_cast<std::size_t>(run.count) * run.file->row_bytes());
-    AGPCS_RETURN_IF_ERROR(run.file->read_rows(run.row, run.count, unconverted_.data()));
-    run.conversion->run(unconverted_.data(), elements_of(run), out);
+    std::vector<std::byte> unconverted(static_cast<std::size_t>(run.count) *
+                                       run.file->row_bytes());
+    AGPCS_RETURN_IF_ERROR(run.file->read_rows(run.row, run.count, unconverted.data()));
+    run.conversion->run(unconverted.data(), elements_of(run), out);
     return {};
   }
 
@@ -322,10 +330,10 @@ class FileData : public DataSource {
 
   const Graph& graph_;
   std::unique_ptr<DataSource> rest_;
+  std::mutex order_mutex_;
   SampleOrder order_;
   std::map<std::string, Scale> scales_;
   std::map<TensorId, Shards> inputs_;
-  std::vector<std::byte> unconverted_;
 };
 
 }  // namespace

@@ -46,9 +46,13 @@ Status StageFeed::find_inputs(const std::vector<OpId>& ops, const std::vector<Te
   return {};
 }
 
+std::int64_t StageFeed::samples_before(std::int64_t step, int batch) const {
+  return (step * options_->batches + batch) * plan_->training.batch;
+}
+
 std::int64_t StageFeed::first_sample(int micro_batch, std::int64_t step, int batch) const {
-  return (step * options_->batches + batch) * plan_->training.batch +
-         plan_->first_sample(micro_batch) + share_of(micro_batch).offset;
+  return samples_before(step, batch) + plan_->first_sample(micro_batch) +
+         share_of(micro_batch).offset;
 }
 
 double StageFeed::weight_of(int micro_batch) const {
@@ -56,9 +60,51 @@ double StageFeed::weight_of(int micro_batch) const {
   return static_cast<double>(share_of(micro_batch).samples) / samples_of_step;
 }
 
-Status StageFeed::fill(TensorId input, int micro_batch, std::int64_t step, int batch, void* out) {
-  const std::int64_t first = first_sample(micro_batch, options_->fixed_batch ? 0 : step, batch);
-  return options_->data->fill(input, first, share_of(micro_batch).samples, out);
+std::int64_t StageFeed::pass_of(int micro_batch, std::int64_t step, int batch) const {
+  const std::int64_t of = options_->fixed_batch ? 0 : step;
+  return (of * options_->batches + batch) * plan_->micro_batches + micro_batch;
+}
+
+int StageFeed::micro_batch_of(std::int64_t pass) const {
+  return static_cast<int>(pass % plan_->micro_batches);
+}
+
+ReadAhead::Inputs StageFeed::allocate(std::int64_t pass) const {
+  ReadAhead::Inputs inputs;
+  const std::int64_t samples = share_of(micro_batch_of(pass)).samples;
+  for (const TensorId id : inputs_) {
+    const Tensor& tensor = graph_->tensor(id);
+    inputs.push_back(host_memory(dims_at(tensor.shape, samples), stored_type(tensor.type), device_));
+  }
+  return inputs;
+}
+
+Status StageFeed::fill(std::int64_t pass, const ReadAhead::Inputs& inputs) const {
+  const int micro_batch = micro_batch_of(pass);
+  const std::int64_t batch = pass / plan_->micro_batches;
+  const std::int64_t first = first_sample(micro_batch, batch / options_->batches,
+                                          static_cast<int>(batch % options_->batches));
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(options_->data->fill(inputs_[i], first, share_of(micro_batch).samples,
+                                               inputs[i].data_ptr()));
+  }
+  return {};
+}
+
+// While a device computes, the host has time to read what comes next.
+Result<ReadAhead::Inputs> StageFeed::read(std::int64_t pass) {
+  if (device_.is_cpu() || options_->fixed_batch) {
+    ReadAhead::Inputs inputs = allocate(pass);
+    AGPCS_RETURN_IF_ERROR(fill(pass, inputs));
+    return inputs;
+  }
+  if (!ahead_) {
+    ahead_ = std::make_unique<ReadAhead>(
+        static_cast<std::size_t>(plan_->micro_batches),
+        [this](std::int64_t next) { return allocate(next); },
+        [this](std::int64_t next, const ReadAhead::Inputs& inputs) { return fill(next, inputs); });
+  }
+  return ahead_->take(pass);
 }
 
 Status StageFeed::load(int micro_batch, std::int64_t step, int batch, Values& values) {
@@ -66,13 +112,19 @@ Status StageFeed::load(int micro_batch, std::int64_t step, int batch, Values& va
     held_.put(static_cast<std::size_t>(micro_batch), values);
     return {};
   }
-  for (const TensorId id : inputs_) {
-    const Tensor& tensor = graph_->tensor(id);
-    at::Tensor value = host_memory(dims_at(tensor.shape, share_of(micro_batch).samples),
-                                   stored_type(tensor.type), device_);
-    AGPCS_RETURN_IF_ERROR(fill(id, micro_batch, step, batch, value.data_ptr()));
-    values[id] = value.to(device_, computed_type(tensor.type), /*non_blocking=*/true);
+  const std::int64_t pass = pass_of(micro_batch, step, batch);
+  ReadAhead::Inputs inputs;
+  if (const auto kept = kept_.find(pass); kept != kept_.end()) {
+    inputs = kept->second;
+  } else {
+    AGPCS_TRY(inputs, read(pass));
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      inputs[i] = inputs[i].to(device_, computed_type(graph_->tensor(inputs_[i]).type),
+                               /*non_blocking=*/true);
+    }
+    if (options_->fixed_batch && !device_.is_cpu()) kept_.emplace(pass, inputs);
   }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = inputs[i];
   return {};
 }
 
@@ -98,12 +150,17 @@ void StageFeed::hold() {
   for (int m = 0; m < plan_->micro_batches; ++m) samples.push_back(share_of(m).samples);
   held_.allocate(inputs, samples, device_);
   holding_ = true;
+  held_batch_ = -1;
 }
 
 Status StageFeed::load_held(std::int64_t step, int batch) {
-  return held_.load([&](std::size_t micro_batch, TensorId id, void* out) {
-    return fill(id, static_cast<int>(micro_batch), step, batch, out);
-  });
+  if (options_->fixed_batch && batch == held_batch_) return {};
+  for (int m = 0; m < plan_->micro_batches; ++m) {
+    AGPCS_TRY(const ReadAhead::Inputs inputs, read(pass_of(m, step, batch)));
+    held_.load(static_cast<std::size_t>(m), inputs);
+  }
+  held_batch_ = batch;
+  return {};
 }
 
 }  // namespace agpcs

@@ -5,12 +5,14 @@
 #include "ir/graph/graph.h"
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/data/labels.h"
+#include "runtime/torch/data/read_ahead.h"
 #include "runtime/torch/graph.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -39,6 +41,8 @@ class StageFeed {
   const Share& share_of(int micro_batch) const {
     return plan_->is_smaller(micro_batch) ? smaller_ : larger_;
   }
+  /// Returns how many samples come, over all steps, before batch `batch` of a step.
+  std::int64_t samples_before(std::int64_t step, int batch) const;
   /// Returns the number, over all steps, of the first sample of a micro-batch of batch `batch` of a
   /// step.
   std::int64_t first_sample(int micro_batch, std::int64_t step, int batch) const;
@@ -58,7 +62,12 @@ class StageFeed {
   Status load_held(std::int64_t step, int batch);
 
  private:
-  Status fill(TensorId input, int micro_batch, std::int64_t step, int batch, void* out);
+  // The passes of a job, in their order; with a fixed batch, those of step 0 again and again.
+  std::int64_t pass_of(int micro_batch, std::int64_t step, int batch) const;
+  int micro_batch_of(std::int64_t pass) const;
+  ReadAhead::Inputs allocate(std::int64_t pass) const;
+  Status fill(std::int64_t pass, const ReadAhead::Inputs& inputs) const;
+  Result<ReadAhead::Inputs> read(std::int64_t pass);
 
   const Graph* graph_ = nullptr;
   const Plan* plan_ = nullptr;
@@ -70,6 +79,9 @@ class StageFeed {
   std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
   HeldInputs held_;
   bool holding_ = false;
+  int held_batch_ = -1;  // whose samples are held
+  std::unordered_map<std::int64_t, ReadAhead::Inputs> kept_;  // of a fixed batch, on a device
+  std::unique_ptr<ReadAhead> ahead_;  // nullptr until a device's first pass; the last member
 };
 
 }  // namespace agpcs

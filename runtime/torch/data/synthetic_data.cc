@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
 
 namespace agpcs {
@@ -87,23 +88,25 @@ class SyntheticData : public DataSource {
     const std::uint64_t chance_key = stable_hash(tensor.name + ".chance", seed_);
     const bool has_class = labels_ != kNone && input != labels_ && depends_on_batch(tensor.shape);
     const auto pattern = has_class ? patterns_for(input, class_of(sample), elements) : nullptr;
+    const auto areas = has_class ? static_cast<std::int64_t>(pattern->size()) : 1;
+    const bool draws_chance = has_class && !is_floating(tensor.type);
+    const bool is_uneven = uneven_.count(input) != 0, is_binary = binary_.count(input) != 0;
+    const std::int64_t range = ranges_.at(input);
     for (std::int64_t e = 0; e < elements; e += 4) {
       const auto block = static_cast<std::uint64_t>(e / 4);
       const Words own = philox(key, block, sample);
-      const Words chance =
-          has_class && !is_floating(tensor.type) ? philox(chance_key, block, sample) : Words{};
+      const Words chance = draws_chance ? philox(chance_key, block, sample) : Words{};
       for (std::int64_t k = 0; k < std::min<std::int64_t>(4, elements - e); ++k) {
         const auto at = static_cast<std::size_t>(k);
         Draw draw{own[at], 0, chance[at], has_class};
         if (has_class) {
-          const auto areas = static_cast<std::int64_t>(pattern->size());
           draw.pattern = (*pattern)[static_cast<std::size_t>((e + k) * areas / elements)];
         }
-        if (uneven_.count(input) != 0) draw.own = uneven(draw.own);
-        if (binary_.count(input) != 0) {
+        if (is_uneven) draw.own = uneven(draw.own);
+        if (is_binary) {
           write_truth(tensor.type, scaled(draw.own, 2), out);
         } else {
-          write(tensor.type, ranges_.at(input), draw, out);
+          write(tensor.type, range, draw, out);
         }
         out += size_of(tensor.type);
       }
@@ -112,6 +115,7 @@ class SyntheticData : public DataSource {
 
   const std::vector<std::uint32_t>* patterns_for(TensorId input, std::uint64_t label,
                                                  std::int64_t elements) {
+    const std::lock_guard lock(patterns_mutex_);
     auto& words = patterns_[{input, label}];
     if (words.empty()) words = pattern_of(graph_.tensor(input), label, elements);
     return &words;
@@ -197,6 +201,7 @@ class SyntheticData : public DataSource {
   std::map<TensorId, std::int64_t> ranges_;
   std::set<TensorId> binary_;  // targets that are 0 or 1
   std::set<TensorId> uneven_;  // labels and targets of which a sample has several
+  std::mutex patterns_mutex_;
   std::map<std::pair<TensorId, std::uint64_t>, std::vector<std::uint32_t>>
       patterns_;  // by input and class
 };

@@ -34,6 +34,10 @@ struct RandomSource {
   int part_axis = kNone;
   std::int64_t part_of = 0;
   std::vector<UnitRange> part = {};
+  /// The samples before this batch, which are among `first_sample`'s; and, on a GPU that draws
+  /// itself, an int64 there that holds this number whenever the pass runs.
+  std::int64_t before = 0;
+  const std::int64_t* before_here = nullptr;
 };
 
 /// The label that losses without an ignore_index leave out, as in ATen.

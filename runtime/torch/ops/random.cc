@@ -3,8 +3,16 @@
 #include "ir/base/rng.h"
 #include "runtime/torch/ops/ops.h"
 
+#ifdef AGPCS_TORCH_CUDA
+#include "runtime/torch/ops/draw.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace agpcs {
 namespace {
@@ -63,13 +71,39 @@ at::Tensor in_layout_of(const at::Tensor& drawn, const at::Tensor& x, const Rand
   return leading.movedim(0, random.batch_axis).to(x.device());
 }
 
+#ifdef AGPCS_TORCH_CUDA
+// Returns which words `x` gets, if the GPU draws them itself.
+std::optional<DrawnWords> drawn_here(const OpCall& call, const at::Tensor& x) {
+  const RandomSource& random = call.random;
+  if (random.before_here == nullptr || random.part_axis != kNone) return std::nullopt;
+  DrawnWords words;
+  words.key = stable_hash(call.op.name, random.seed);
+  words.samples = random.batch_axis == kNone ? 1 : random.samples;
+  words.per_sample = x.numel() / std::max<std::int64_t>(words.samples, 1);
+  words.first_sample = random.first_sample - random.before;
+  words.before = random.before_here;
+  return words;
+}
+
+cudaStream_t stream_of(const at::Tensor& x) {
+  return c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
+}
+#endif
+
 constexpr double kWords = 4294967296.0;
 
 at::Tensor keep_mask(const OpCall& call, double ratio) {
   const at::Tensor& x = call.input(0);
+  const auto threshold = static_cast<std::uint64_t>(ratio * kWords);
+#ifdef AGPCS_TORCH_CUDA
+  if (const auto words = drawn_here(call, x)) {
+    at::Tensor here = at::empty({x.numel()}, x.options().dtype(at::kBool));
+    C10_CUDA_CHECK(draw_mask_on_gpu(*words, threshold, here.data_ptr<bool>(), stream_of(x)));
+    return in_layout_of(here, x, call.random);
+  }
+#endif
   at::Tensor mask = at::empty({x.numel()}, at::kBool);
   bool* out = mask.data_ptr<bool>();
-  const auto threshold = static_cast<std::uint64_t>(ratio * kWords);
   draw_words(call, x, [&](std::uint32_t word) { *out++ = word >= threshold; });
   return in_layout_of(mask, x, call.random);
 }
@@ -85,12 +119,19 @@ Tensors dropout(const OpCall& call) {
   if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");
   const at::Tensor mask = keep_mask(call, ratio);
   // Autograd keeps the mask as it is, a byte for each element.
-  return {x.masked_fill(mask.logical_not(), 0) * (1.0 / (1.0 - ratio)), mask};
+  return {x.mul(mask).mul_(1.0 / (1.0 - ratio)), mask};
 }
 
 // Returns a number for each element of input 0, drawn evenly from (0, 1).
 at::Tensor even_numbers(const OpCall& call) {
   const at::Tensor& x = call.input(0);
+#ifdef AGPCS_TORCH_CUDA
+  if (const auto words = drawn_here(call, x)) {
+    at::Tensor here = at::empty({x.numel()}, x.options().dtype(at::kDouble));
+    C10_CUDA_CHECK(draw_even_on_gpu(*words, here.data_ptr<double>(), stream_of(x)));
+    return in_layout_of(here, x, call.random);
+  }
+#endif
   at::Tensor numbers = at::empty({x.numel()}, at::kDouble);
   auto* out = numbers.data_ptr<double>();
   draw_words(call, x, [&](std::uint32_t word) { *out++ = (word + 0.5) / kWords; });

@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
@@ -164,11 +163,10 @@ TEST_P(TransportConformanceFlows, APeerThatLeavesAFlowIsNoticed) {
 }
 
 TEST_P(TransportConformanceFlows, AnAbortEndsAFlow) {
-  std::barrier opened(3);
-  run(3, [&](Transport& transport) {
+  run(3, [](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
     open_flows(transport, 0, {testing::star_flow(3)});
-    opened.arrive_and_wait();
+    meet(transport, 0);
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> values(3'000'000);
     const auto ticket = transport.all_reduce_flow(buffer_of(values, DType::kInt32), 0);

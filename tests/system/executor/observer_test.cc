@@ -102,11 +102,11 @@ TEST(OperatorObserver, TimesAddUpToTheWholePass) {
   testing::BucketLog buckets;
   for (std::int64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(executor->begin_step(step).ok());
-    const double start = executor->busy_seconds();
+    const double start = executor->busy_seconds(false);
     ASSERT_TRUE(executor->forward({0, 0}).ok());
-    const double middle = executor->busy_seconds();
+    const double middle = executor->busy_seconds(false);
     ASSERT_TRUE(executor->backward({0, 0}, true, buckets).ok());
-    const double end = executor->busy_seconds();
+    const double end = executor->busy_seconds(false);
     // The observer's intervals lie inside those taken around the passes, and miss next to nothing.
     ASSERT_EQ(log.seconds.size(), 2 * static_cast<std::size_t>(step) + 2);
     const double forward = log.seconds[log.seconds.size() - 2], backward = log.seconds.back();

@@ -89,7 +89,7 @@ class Bert(nn.Module):
         self.pooler, self.classifier = nn.Linear(hidden, hidden), nn.Linear(hidden, labels)
 
     def forward(self, input_ids, attention_mask, token_type_ids):
-        position = torch.arange(input_ids.size(1)).unsqueeze(0)
+        position = torch.arange(input_ids.size(1), device=input_ids.device).unsqueeze(0)
         x = self.word(input_ids) + self.position(position) + self.token_type(token_type_ids)
         x = self.drop(self.norm(x))
         mask = (1.0 - attention_mask[:, None, None, :].float()) * -10000.0
