@@ -3,6 +3,9 @@
 
 #include "runtime/nccl/status.h"
 
+#include <chrono>
+#include <thread>
+
 namespace agpcs {
 
 Status NcclCommunicator::join(const ncclUniqueId& id, int rank, int size, const NcclPause& pause) {
@@ -13,10 +16,19 @@ Status NcclCommunicator::join(const ncclUniqueId& id, int rank, int size, const 
   return settle(result, "ncclCommInitRankConfig", pause);
 }
 
+// NCCL puts an operation on its stream within some ten microseconds, on a thread of its own; only
+// what waits for other ranks takes longer.
 Status NcclCommunicator::settle(ncclResult_t result, const char* call,
                                 const NcclPause& pause) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::microseconds kSoon{500};
+  const Clock::time_point begin = Clock::now();
   while (result == ncclInProgress) {
-    AGPCS_RETURN_IF_ERROR(pause());
+    if (Clock::now() - begin < kSoon) {
+      std::this_thread::yield();
+    } else {
+      AGPCS_RETURN_IF_ERROR(pause());
+    }
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
     result = asked == ncclSuccess ? state : asked;

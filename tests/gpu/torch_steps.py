@@ -45,7 +45,7 @@ class Gpt(torch.nn.Module):
                                                 attn_pdrop=0))
 
     def forward(self, tokens):
-        return self.model(input_ids=tokens).logits.movedim(-1, 1)
+        return self.model(input_ids=tokens).logits
 
     @staticmethod
     def batch(samples):
@@ -100,7 +100,7 @@ def main():
     def step():
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = cross_entropy(forward(*inputs), labels)
+        loss = cross_entropy(forward(*inputs).flatten(0, -2), labels.flatten())
         loss.backward()
         optimizer.step()
         wait()

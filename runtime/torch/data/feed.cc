@@ -129,15 +129,15 @@ Status StageFeed::load(int micro_batch, std::int64_t step, int batch, Values& va
 }
 
 Status StageFeed::count_labels(std::int64_t step) {
-  if (step == counted_step_) return {};
   const std::int64_t of = options_->fixed_batch ? 0 : step;
+  if (of == counted_step_) return {};
   AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t part, void* out) {
     const std::int64_t micro_batch = part % plan_->micro_batches;
     const std::int64_t batch = of * options_->batches + part / plan_->micro_batches;
     const std::int64_t first = batch * plan_->training.batch + plan_->first_sample(micro_batch);
     return options_->data->fill(id, first, plan_->micro_batch_size(micro_batch), out);
   }));
-  counted_step_ = step;
+  counted_step_ = of;
   return {};
 }
 
