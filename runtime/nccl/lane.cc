@@ -94,14 +94,18 @@ Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
   if (operation.buffer.on_gpu && operation.moves()) {
     AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
   }
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!failure_.ok()) {
     if (job.computed != nullptr) events_.push_back(job.computed);
     return failure_;
   }
   jobs_.push_back(job);
   changed_.notify_all();
-  return ++enqueued_;
+  const Ticket ticket = ++enqueued_;
+  // CUDA does not synchronize what threads add to one graph, so that the caller must not go on
+  // meanwhile. The lane waits for no other rank, whose connections are there.
+  if (recording_) changed_.wait(lock, [&] { return !failure_.ok() || done_ >= ticket; });
+  return ticket;
 }
 
 Status NcclLane::record_compute(cudaEvent_t& event) {

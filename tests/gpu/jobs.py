@@ -49,15 +49,18 @@ device_kinds:
 hosts:
   - name: local
     devices: [{{kind: core}}, {{kind: fast}}]
-    interconnect: {{kind: tcp, bandwidth: 2GB/s, latency: 1us}}
+    interconnect: {{{link}}}
 training: {{batch: {batch}, loss: softmax_cross_entropy, optimizer: {{kind: sgd, learning_rate: {rate}, momentum: 0.9}}}}
 """
-# By transport. On a GPU, kernels must take longer than their launches, which take as long on either rank.
+# By transport. On a GPU, kernels must take longer than their launches, which take as long on either rank, and drift that
+# is no quota must last for half a minute.
 UNTRUE = {
     "tcp": {"model": "samples/models/small_cnn.onnxtxt", "steps": 400, "batch": 256, "rate": 0.01,
+            "link": "kind: tcp, bandwidth: 2GB/s, latency: 1us", "layout": [],
             "core": "memory: 2GiB, memory_bandwidth: 10GB/s, peak: {fp32: 50GFLOPS}, launch_overhead: 100us",
             "fast": "memory: 2GiB, memory_bandwidth: 40GB/s, peak: {fp32: 200GFLOPS}, launch_overhead: 25us"},
-    "nccl": {"model": "gpt2", "steps": 150, "batch": 16, "rate": 1e-4,
+    "nccl": {"model": "gpt2", "steps": 600, "batch": 16, "rate": 1e-4,
+             "link": "kind: nvlink, bandwidth: 400GB/s, latency: 1us", "layout": ["--layout", "local/0:2,local/1:14"],
              "core": "memory: 40GiB, memory_bandwidth: 1TB/s, peak: {fp32: 10TFLOPS}, launch_overhead: 5us",
              "fast": "memory: 40GiB, memory_bandwidth: 8TB/s, peak: {fp32: 80TFLOPS}, launch_overhead: 1us"},
 }
@@ -193,7 +196,7 @@ def switch(work):
     model = work.machine.model(untrue["model"]) or work.machine.root / untrue["model"]
     if not model.exists():
         raise CannotRun(f"no {model.name} in the folder of --from")
-    plan = compile_plan(work, "untrue", model, UNTRUE_CLUSTER.format(**untrue))["plan"]
+    plan = compile_plan(work, "untrue", model, UNTRUE_CLUSTER.format(**untrue), *untrue["layout"])["plan"]
     still = work.once("still", lambda: run_job(work, plan, model, steps, environment=exactly).losses)
     job = run_job(work, plan, model, steps, ["--replan", work.folder / "untrue.yaml"], exactly)
     for name in ("drift", "proposed", "kept", "switched", "recorded"):

@@ -8,9 +8,10 @@ import pathlib
 import shutil
 import subprocess
 
+import mps
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARING = (2, 30)  # the first NCCL that lets ranks share a GPU
-MPS_CONTROL = "nvidia-cuda-mps-control"
 BUILDS = ("cmake", "ninja", "g++", "nvcc")
 # Imports PyTorch, which takes seconds, only where it is one of a CUDA build.
 OF_TORCH = """import ctypes, importlib.util as util, json, pathlib, runpy, sys
@@ -41,11 +42,6 @@ def said(*command, environment=None):
 def toolkit(name):
     """A program of CUDA's toolkit, on the PATH or where the toolkit is usually installed."""
     return shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
-
-
-def mps_control():
-    """The program that starts MPS, on the PATH or beside nvidia-smi's driver."""
-    return shutil.which(MPS_CONTROL) or shutil.which(MPS_CONTROL, path="/usr/local/nvidia/bin")
 
 
 class Machine:
@@ -201,7 +197,7 @@ class Machine:
                 "NCCL": (".".join(map(str, nccl)) if nccl else "none") + (", the folder's" if self.given_nccl else ""),
                 "ranks on one GPU": "yes" if self.shares() else "no",
                 "compute-sanitizer": "yes" if toolkit("compute-sanitizer") else "no",
-                "MPS": "yes" if mps_control() else "no",
+                "MPS": "yes" if mps.control() else "no",
                 "programs": self.origin()}
 
     def origin(self):

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of steps on the GPU: profiles, predicted steps beside measured ones, the executor beside PyTorch, kernels."""
 
-import contextlib
 import csv
 import json
-import os
 import statistics
-import subprocess
 
 from jobs import LOADED, cluster_of, compile_plan, graph_of, run_job
-from machine import mps_control
+from mps import part_of_device
 from work import CannotRun
 
 # Model, and two numbers of samples a step.
@@ -27,33 +24,6 @@ def models(work):
     for name in sorted(set(chosen) - set(found)):
         work.note(f"{name} is left out: no {name}.onnx in the folder of --from")
     return found
-
-
-def part_of_device(work, percent):
-    """The environment of processes that get `percent` of the device's threads, by MPS."""
-    return contextlib.nullcontext({}) if percent == 100 else beside_each_other(work, percent)
-
-
-@contextlib.contextmanager
-def beside_each_other(work, percent=100):
-    """The environment of processes that run on the device at the same time, by MPS; without it they take turns."""
-    if work.machine.rehearsal:
-        raise CannotRun("a rehearsal has no parts of a device")
-    control = mps_control()
-    if control is None:
-        raise CannotRun("no nvidia-cuda-mps-control here")
-    pipes, logs = work.folder / "mps", work.folder / "mps-log"
-    for folder in (pipes, logs):
-        folder.mkdir(exist_ok=True)
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
-    started = work.call([control, "-d"], environment, limit=30, output=subprocess.DEVNULL)
-    if started.code != 0:
-        raise CannotRun(f"MPS may not run here: {control} -d ended with {started.code}")
-    try:
-        yield {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
-    finally:
-        subprocess.run([control], input="quit\n", text=True, env={**os.environ, **environment}, timeout=60,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def profile_of(work, name, samples, percent, environment):
@@ -180,11 +150,7 @@ def replay(work):
     path = work.machine.program(f"tests/{program}")
     if path is None:
         raise CannotRun(f"{program} is not built")
-    if work.machine.rehearsal or len(work.machine.gpus) > 1:
-        said = work.need([path, *(["--divide", 1000] if work.machine.rehearsal else [])], LOADED)
-    else:
-        with beside_each_other(work) as environment:
-            said = work.need([path], {**environment, **LOADED})
+    said = work.need([path, *(["--divide", 1000] if work.machine.rehearsal else [])], LOADED)
     for row in map(json.loads, filter(lambda line: line.startswith("{"), said.splitlines())):
         work.row("Steps", **row)
         work.figure(f"added to raw NCCL, {row['buckets']}", row["added_us_an_operation"], "us an operation", "<= 5")

@@ -122,7 +122,7 @@ def models(folder):
     prefix = subprocess.run(["bash", ROOT / "tools/pytorch/pytorch.sh", "prefix"], capture_output=True, text=True,
                             check=True).stdout.strip()
     python = pathlib.Path(prefix) / "bin/python"
-    package = next((build / "python" for build in BUILDS if (build / "python/agpcs").exists()), None)
+    package = next((build / "python" for build in BUILDS if (build / "python/agpcs/libagpcs_python.so").exists()), None)
     if not python.exists() or package is None:
         return "no gpt2.onnx: it needs tools/install_deps.sh --tests, and the Python package built"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs parts in their order within a budget, remembers what is done, and writes the report after each."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -8,6 +9,7 @@ import time
 import traceback
 from typing import Callable
 
+import mps
 import report
 from work import CannotRun, CutOff, Work
 
@@ -22,6 +24,7 @@ class Part:
     needs: tuple = ()             # names of Machine.obstacle
     limit: int = 540              # seconds; below ten minutes
     least: int = 5                # seconds below which it is not begun
+    beside: bool = False          # its ranks run on one GPU at the same time, where they can
 
 
 class Differs(Exception):
@@ -50,7 +53,8 @@ def outcome_of(part, state, why="", work=None, seconds=0.0):
 def run_part(part, machine, folder, seconds, clock):
     work, begin = Work(machine, folder / "parts" / part.name, seconds, clock), clock()
     try:
-        part.run(work)
+        with mps.of_ranks(work) if part.beside else contextlib.nullcontext({}) as work.environment:
+            part.run(work)
         state, why = ("failed", work.faults[0]) if work.faults else ("done", "")
     except CannotRun as reason:
         state, why = "skipped", str(reason)

@@ -47,6 +47,7 @@ class Work:
     def __init__(self, machine, folder, seconds, clock=time.monotonic):
         self.machine, self.folder = machine, folder
         self.figures, self.tables, self.notes, self.faults = [], {}, [], []
+        self.environment = {}  # of all commands, beside that of the machine's programs
         self._clock, self._end = clock, clock() + seconds
         folder.mkdir(parents=True, exist_ok=True)
         self._remembered = folder / "once.json"
@@ -88,7 +89,7 @@ class Work:
     def start(self, command, environment=None, **options):
         """Starts a command in a process group of its own, in the environment of the machine's programs."""
         return subprocess.Popen([str(word) for word in command], cwd=self.machine.root, start_new_session=True,
-                                env={**self.machine.environment(), **(environment or {})}, **options)
+                                env={**self.machine.environment(), **self.environment, **(environment or {})}, **options)
 
     def call(self, command, environment=None, limit=None, output=subprocess.PIPE):
         """Runs a command to its end. CutOff if the part's time ends before; a command that takes longer than `limit` seconds

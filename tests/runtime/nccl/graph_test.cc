@@ -22,6 +22,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -267,6 +268,38 @@ TEST(NcclGraph, ARecordingThatAnOperatorBreaksOffIsThrownAwayOnAllRanks) {
 }
 
 // Its numbers are in the host's memory, which it does not say.
+// What streams have been given since a capture began, on all its branches.
+std::size_t captured_on(cudaStream_t stream) {
+  const std::shared_ptr<CUgraph_st> graph = stream->captured().graph;
+  std::size_t nodes = 0;
+  if (!graph) return nodes;
+  const std::lock_guard lock(graph->mutex);
+  for (const auto& branch : graph->branches) nodes += branch.size();
+  return nodes;
+}
+
+// CUDA does not synchronize what several threads add to one graph.
+TEST(NcclGraph, AnOperationIsRecordedBeforeItsCallerGoesOn) {
+  run(2, [](Transport& transport, cudaStream_t stream) {
+    ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
+    void* memory = nullptr;
+    ASSERT_EQ(cudaMalloc(&memory, sizeof(float)), cudaSuccess);
+    const Buffer buffer{memory, sizeof(float), DType::kFp32, true};
+    auto& recording = dynamic_cast<RecordingTransport&>(transport);
+    ASSERT_TRUE(recording.begin_recording().ok());
+    std::size_t before = captured_on(stream);
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(transport.all_reduce(buffer, 0, AllReduce::kRing).ok());
+      const std::size_t after = captured_on(stream);
+      ASSERT_GT(after, before) << i;
+      before = after;
+      ASSERT_EQ(captured_on(stream), after) << i << ": nothing comes later";
+    }
+    EXPECT_TRUE(recording.end_recording(kLong).ok());
+    cudaFree(memory);
+  });
+}
+
 class CarelessExecutor : public FakeExecutor, public RecordingExecutor {
  public:
   std::string recording_obstacle() const override { return {}; }
