@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Trainer that records steps. Not installed, as long as no GPU has run it.
+// A Trainer that records steps. Not installed.
 #pragma once
 
 #include "runtime/replay/recording_replayer.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Replayer that records a step and replays it by one launch. Not installed, as long as no GPU has
-// run it.
+// A Replayer that records a step and replays it by one launch. Not installed.
 #pragma once
 
 #include <agpcs/replayer.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recording of steps: the work that a step gives to a GPU is recorded once, and from then on
-// replayed by one launch (a CUDA graph). Not installed, as long as no GPU has run it.
+// replayed by one launch (a CUDA graph). Not installed.
 #pragma once
 
 #include <agpcs/executor.h>

@@ -22,7 +22,7 @@ namespace agpcs {
 struct TorchOptions {
   std::uint64_t seed = 0;                  ///< for missing weights and for dropout
   int threads = 0;                         ///< for each operator; 0: LibTorch's choice
-  std::string device = "cpu";              ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
+  std::string device = "cpu";              ///< "cpu", "cuda", "cuda:1"
   std::unique_ptr<DataSource> data;        ///< null: `make_synthetic_data(graph, seed)`
   std::unique_ptr<DataSource> evaluation;  ///< has rows; null: `begin_evaluation` is refused
   bool fixed_batch = false;                ///< every step trains on the samples of step 0

@@ -68,10 +68,10 @@ def names_of(listed):
     suite = ""
     for line in listed.splitlines():
         word = line.split("#")[0].rstrip()
-        if word and not word.startswith(" "):
-            suite = word
-        elif word:
+        if word.startswith(" "):
             yield suite + word.strip()
+        elif word.endswith("."):
+            suite = word
 
 
 def result_of(work, path, name):

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import machine
+import main
 import parts
 import prepare
 import programs
@@ -209,6 +210,31 @@ class Listed(unittest.TestCase):
 \tlibmissing.so => not found
 """
         self.assertEqual([path.name for path in prepare.libraries_of(said)], ["libfmt.so.9"])
+
+    def test_a_thin_library_has_the_machine_code_of_one_architecture_alone(self):
+        def entry(kind, architecture, code):
+            return prepare.ENTRY.pack(kind, 0, 64, len(code), architecture).ljust(64, b"\1") + code
+
+        def container(*entries):
+            code = b"".join(entries)
+            return prepare.CONTAINER.pack(prepare.FAT, 1, prepare.CONTAINER.size, len(code)) + code
+        machine_code, ptx = prepare.MACHINE_CODE, 1
+        whole = b"ELF" + container(entry(machine_code, 80, b"old!"), entry(machine_code, 90, b"mine"),
+                                   entry(ptx, 90, b"text")) + b"end"
+        self.assertEqual(prepare.thin(whole, 90), whole.replace(b"old!", bytes(4)).replace(b"text", bytes(4)))
+        self.assertEqual(prepare.thin(b"no code" + whole[:20], 90), b"no code" + whole[:20], "a container that is cut off")
+
+    def test_tests_that_a_program_lists_are_named_whole(self):
+        listed = "Running main() from a file\nAll/Transports.\n  Sends/nccl  # GetParam() = nccl\n  Sums/nccl\nOther.\n  Ends\n"
+        self.assertEqual(list(programs.names_of(listed)),
+                         ["All/Transports.Sends/nccl", "All/Transports.Sums/nccl", "Other.Ends"])
+
+    def test_sources_without_git_are_those_that_the_folder_was_made_of(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "sources").write_text("abc\n")
+            self.assertEqual(main.sources(folder, folder), "abc")
+            self.assertEqual(main.sources(folder, None), "unknown")
 
 
 class Whole(unittest.TestCase):
