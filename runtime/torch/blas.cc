@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/blas.h"
 
-#include "runtime/torch/clock.h"
+#include "runtime/torch/device/clock.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -5,7 +5,7 @@
 #include "ir/plan/body/groups.h"
 #include "ir/plan/rounds/rank_stages.h"
 #include "runtime/torch/data/data.h"
-#include "runtime/torch/stage_executor.h"
+#include "runtime/torch/one_stage.h"
 
 #include <fmt/format.h>
 
@@ -110,9 +110,7 @@ class RankExecutor final : public TorchExecutor {
   std::vector<std::string> names() const override;
   std::string notes() const override { return stages_.front().executor->notes(); }
   Status observe(OperatorObserver* observer) override;
-  double busy_seconds(bool ahead) override {
-    return stages_.front().executor->busy_seconds(ahead);
-  }
+  double busy_seconds(bool ahead) override { return stages_.front().executor->busy_seconds(ahead); }
 
  private:
   struct Stage {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/segments.h"
 
-#include "runtime/torch/clock.h"
+#include "runtime/torch/device/clock.h"
 #include "runtime/torch/entry.h"
 #include "runtime/torch/parameters/parameter_uses.h"
 

@@ -4,8 +4,8 @@
 #include "ir/base/check.h"
 #include "ir/graph/op_table.h"
 #include "ir/strategy/weight_pass.h"
-#include "runtime/torch/clock.h"
 #include "runtime/torch/data/labels.h"
+#include "runtime/torch/device/clock.h"
 #include "runtime/torch/executor.h"
 #ifdef AGPCS_TORCH_CUDA
 #include "runtime/torch/ops/draw.h"
@@ -51,8 +51,8 @@ const char* obstacle_of(const Op& op, const Tensors& host, bool device_draws) {
   if (op.type == "Dropout" && draws_mask(op, host) && !device_draws) {
     return "the host draws its mask";
   }
-  if (!device_draws && (op.type == "RandomUniformLike" || op.type == "RandomNormalLike" ||
-                        op.type == "Bernoulli")) {
+  if (!device_draws &&
+      (op.type == "RandomUniformLike" || op.type == "RandomNormalLike" || op.type == "Bernoulli")) {
     return "the host draws its numbers";
   }
   if (op.type == "NonZero" || op.type == "Compress") return "it asks the device how much it gives";

@@ -21,9 +21,9 @@ struct WorldKind {
   std::string name;
   /// Why this machine cannot run it; empty when it can.
   std::function<std::string()> obstacle;
-  /// Runs `body` on each of `ranks` threads (over NCCL: processes, which share no variable) with that
-  /// rank's transport. The transport lives until `body` returns; those of other ranks do not wait
-  /// for it.
+  /// Runs `body` on each of `ranks` threads (over NCCL: processes, which share no variable) with
+  /// that rank's transport. The transport lives until `body` returns; those of other ranks do not
+  /// wait for it.
   std::function<void(int ranks, const std::function<void(Transport&)>& body)> run;
   /// Messages of a pair must be received in the order sent, whatever their tags.
   bool ordered_pairs = false;

@@ -190,8 +190,7 @@ class FileData : public DataSource {
 
   static Status read(const Run& run, std::byte* out) {
     if (run.conversion->copies()) return run.file->read_rows(run.row, run.count, out);
-    std::vector<std::byte> unconverted(static_cast<std::size_t>(run.count) *
-                                       run.file->row_bytes());
+    std::vector<std::byte> unconverted(static_cast<std::size_t>(run.count) * run.file->row_bytes());
     AGPCS_RETURN_IF_ERROR(run.file->read_rows(run.row, run.count, unconverted.data()));
     run.conversion->run(unconverted.data(), elements_of(run), out);
     return {};

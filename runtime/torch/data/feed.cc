@@ -2,8 +2,8 @@
 #include "runtime/torch/data/feed.h"
 
 #include "ir/plan/body/body.h"
+#include "runtime/torch/device/progress.h"
 #include "runtime/torch/executor.h"
-#include "runtime/torch/progress.h"
 
 #include <fmt/format.h>
 
@@ -74,7 +74,8 @@ ReadAhead::Inputs StageFeed::allocate(std::int64_t pass) const {
   const std::int64_t samples = share_of(micro_batch_of(pass)).samples;
   for (const TensorId id : inputs_) {
     const Tensor& tensor = graph_->tensor(id);
-    inputs.push_back(host_memory(dims_at(tensor.shape, samples), stored_type(tensor.type), device_));
+    inputs.push_back(
+        host_memory(dims_at(tensor.shape, samples), stored_type(tensor.type), device_));
   }
   return inputs;
 }

@@ -6,7 +6,7 @@
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/data/labels.h"
 #include "runtime/torch/data/read_ahead.h"
-#include "runtime/torch/graph.h"
+#include "runtime/torch/device/graph.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -79,7 +79,7 @@ class StageFeed {
   std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
   HeldInputs held_;
   bool holding_ = false;
-  int held_batch_ = -1;  // whose samples are held
+  int held_batch_ = -1;                                       // whose samples are held
   std::unordered_map<std::int64_t, ReadAhead::Inputs> kept_;  // of a fixed batch, on a device
   std::unique_ptr<ReadAhead> ahead_;  // nullptr until a device's first pass; the last member
 };

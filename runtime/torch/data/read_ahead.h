@@ -32,8 +32,8 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// Waits for the inputs of `pass`, and lets the thread go on with those that follow. A pass out of
-  /// order makes it begin there anew. Error: that of `fill`.
+  /// Waits for the inputs of `pass`, and lets the thread go on with those that follow. A pass out
+  /// of order makes it begin there anew. Error: that of `fill`.
   Result<Inputs> take(std::int64_t pass);
 
  private:

@@ -2,7 +2,7 @@
 #include "runtime/torch/parameters/host_window.h"
 
 #include "ir/strategy/offload.h"
-#include "runtime/torch/progress.h"
+#include "runtime/torch/device/progress.h"
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>

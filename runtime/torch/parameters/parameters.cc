@@ -2,9 +2,9 @@
 #include "runtime/torch/parameters/parameters.h"
 
 #include "ir/plan/choices.h"
+#include "runtime/torch/device/progress.h"
 #include "runtime/torch/parameters/host_window.h"
 #include "runtime/torch/parameters/init.h"
-#include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
 
 #include <ATen/core/grad_mode.h>

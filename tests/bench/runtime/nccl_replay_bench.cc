@@ -24,8 +24,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <pthread.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -35,8 +33,10 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <pthread.h>
 #include <string>
 #include <string_view>
+#include <sys/mman.h>
 #include <vector>
 
 namespace agpcs {
@@ -188,9 +188,9 @@ class ByHand {
  private:
   static Status go_on() { return {}; }
   void sum(const Buffer& buffer) {
-    const ncclResult_t result = ncclAllReduce(
-        buffer.data, buffer.data, buffer.bytes / sizeof(float), ncclFloat32, ncclSum,
-        blocking_ != nullptr ? blocking_ : communicator_.get(), stream_);
+    const ncclResult_t result =
+        ncclAllReduce(buffer.data, buffer.data, buffer.bytes / sizeof(float), ncclFloat32, ncclSum,
+                      blocking_ != nullptr ? blocking_ : communicator_.get(), stream_);
     check(communicator_.settle(result, "ncclAllReduce", go_on));
   }
   void end_step() {
@@ -257,22 +257,23 @@ void compare(Transport& transport, cudaStream_t stream, const Buckets& buckets,
   by_hand.step();
   by_hand.record();
   given_up.step();
-  const std::vector<double> seconds = medians(
-      together, options.rounds,
-      {[&] { by_hand.step(); }, step_of(*plain), [&] { by_hand.replay(); }, step_of(*graph),
-       [&] { given_up.step(); }});
+  const std::vector<double> seconds =
+      medians(together, options.rounds,
+              {[&] { by_hand.step(); }, step_of(*plain), [&] { by_hand.replay(); }, step_of(*graph),
+               [&] { given_up.step(); }});
   if (transport.rank() != 0) return;
   const StepRecording& recording = graph->recording();
   const double operations = static_cast<double>(buckets.elements.size() + 1);
-  fmt::print(R"({{"buckets": "{} ranks, {}", "by_hand_us": {:.1f}, "by_hand_without_blocking_us": {:.1f}, )"
-             R"("replayed_us": {:.1f}, )"
-             R"("added_us_an_operation": {:.3f}, "graph_by_hand_us": {:.1f}, )"
-             R"("graph_replayed_us": {:.1f}, "graph_ratio": {}, "graph": "{}"}})"
-             "\n",
-             options.ranks, buckets.name, seconds[0] * 1e6, seconds[4] * 1e6, seconds[1] * 1e6,
-             (seconds[1] - seconds[0]) * 1e6 / operations, seconds[2] * 1e6, seconds[3] * 1e6,
-             recording.replayed ? fmt::format("{:.3f}", seconds[3] / seconds[2]) : "null",
-             recording.replayed ? "yes" : recording.why_not);
+  fmt::print(
+      R"({{"buckets": "{} ranks, {}", "by_hand_us": {:.1f}, "by_hand_without_blocking_us": {:.1f}, )"
+      R"("replayed_us": {:.1f}, )"
+      R"("added_us_an_operation": {:.3f}, "graph_by_hand_us": {:.1f}, )"
+      R"("graph_replayed_us": {:.1f}, "graph_ratio": {}, "graph": "{}"}})"
+      "\n",
+      options.ranks, buckets.name, seconds[0] * 1e6, seconds[4] * 1e6, seconds[1] * 1e6,
+      (seconds[1] - seconds[0]) * 1e6 / operations, seconds[2] * 1e6, seconds[3] * 1e6,
+      recording.replayed ? fmt::format("{:.3f}", seconds[3] / seconds[2]) : "null",
+      recording.replayed ? "yes" : recording.why_not);
   std::fflush(stdout);  // also into a pipe, so that a bench that is ended leaves what it has
 }
 

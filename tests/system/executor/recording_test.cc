@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of recorded steps needs no GPU: what is said to be in the way, the inputs that stay where
 // they are, and Adam by numbers from the device.
+#include "runtime/torch/device/graph.h"
 #include "runtime/torch/executor.h"
-#include "runtime/torch/graph.h"
 #include "runtime/torch/parameters/update.h"
 #include "tests/support/graph_text.h"
 #include "tests/system/executor/optimization.h"

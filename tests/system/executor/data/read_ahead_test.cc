@@ -20,10 +20,11 @@ class Source {
  public:
   ReadAhead ahead(std::size_t depth) {
     return ReadAhead(
-        depth, [](std::int64_t) { return ReadAhead::Inputs{at::zeros({2}), at::zeros({1})}; },
-        [this](std::int64_t pass, const ReadAhead::Inputs& inputs) {
-          return fill(pass, inputs);
-        });
+        depth,
+        [](std::int64_t) {
+          return ReadAhead::Inputs{at::zeros({2}), at::zeros({1})};
+        },
+        [this](std::int64_t pass, const ReadAhead::Inputs& inputs) { return fill(pass, inputs); });
   }
   /// Returns the passes of the first `count` fills, as soon as there are so many.
   std::vector<std::int64_t> first(std::size_t count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/graph.h"
+#include "runtime/torch/device/graph.h"
 
 #include "runtime/torch/executor.h"
 #include "runtime/torch/stage.h"

@@ -23,8 +23,8 @@ class BusyClock {
  public:
   virtual ~BusyClock() = default;
   virtual double read(bool ahead) = 0;
-  /// Lets a device begin that waits for what has been launched since `read(true)`. Whoever waits for
-  /// the device calls it first.
+  /// Lets a device begin that waits for what has been launched since `read(true)`. Whoever waits
+  /// for the device calls it first.
   virtual void let_go() {}
 };
 std::unique_ptr<BusyClock> make_busy_clock(at::Device device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/clock.h"
+#include "runtime/torch/device/clock.h"
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/progress.h"
+#include "runtime/torch/device/progress.h"
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/core/grad_mode.h>
