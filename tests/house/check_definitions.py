@@ -23,7 +23,8 @@ TESTS = "tests"
 SOURCES = {".h", ".cc", ".cu"}
 NAMESPACE = "agpcs"
 # Of these files a program is linked with one.
-ALTERNATIVES = {"runtime/nccl/sum.cu", "runtime/nccl/sum_absent.cc", "tests/runtime/nccl/emulated_cuda.cc"}
+ALTERNATIVES = {"runtime/nccl/sum.cu", "runtime/nccl/sum_absent.cc", "runtime/torch/ops/draw.cu", "runtime/torch/ops/draw_absent.cc",
+                "tests/runtime/nccl/emulated_cuda.cc"}
 KEYS = {"class", "struct", "union", "enum"}
 FUNDAMENTAL = {"auto", "bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
 PAIRS = {"(": ")", "[": "]", "{": "}"}

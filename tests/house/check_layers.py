@@ -33,7 +33,7 @@ THIRD_PARTIES = {
     "openssl/": {"runtime/bootstrap"},
     "gloo/": {"runtime/transport"},
     "nccl.h": {"runtime/nccl"},
-    "cuda": {"runtime/nccl"},
+    "cuda": {"runtime/nccl", "runtime/torch"},
     "CLI/": {"tools"},
     "pugixml.hpp": {"tools/cluster"},
     "nlohmann/": {"tools/common"},
