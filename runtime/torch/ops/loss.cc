@@ -2,7 +2,9 @@
 // Losses.
 #include "runtime/torch/ops/ops.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 namespace agpcs {
 namespace {
@@ -40,6 +42,50 @@ at::Tensor sum_over_classes(const Predicted& x, std::int64_t ignored) {
   return -of_label.sum() / x.log_probability.size(1);
 }
 
+// Sums the losses of labels that count. Its gradient is made in its own memory, where ATen makes
+// that of the logarithms of the probabilities beside it, which is as large.
+class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& scores,
+                            const at::Tensor& labels, std::int64_t ignored) {
+    const Predicted x = predicted(at::log_softmax(scores, 1), labels);
+    context->save_for_backward({x.log_probability, x.labels});
+    context->saved_data["ignored"] = ignored;
+    context->saved_data["shape"] = scores.sizes().vec();
+    return negative_log(x, {}, at::Reduction::Sum, ignored);
+  }
+
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& given) {
+    const at::NoGradGuard no_grad;
+    const Tensors saved = context->get_saved_variables();
+    const at::Tensor labels = saved[1].unsqueeze(1);
+    const at::Tensor left_out = labels.eq(context->saved_data["ignored"].toInt());
+    at::Tensor gradient = saved[0].exp();
+    gradient.scatter_add_(1, labels.masked_fill(left_out, 0),
+                          at::full(labels.sizes(), -1, gradient.options()));
+    gradient.mul_(
+        given[0].to(gradient.scalar_type()).expand(labels.sizes()).masked_fill(left_out, 0));
+    return {gradient.reshape(context->saved_data["shape"].toIntVector()), {}, {}};
+  }
+};
+
+// Returns whether nothing reads the logarithms of the probabilities, and each label counts alike.
+bool is_plain(const OpCall& call) {
+  const bool reads = call.op.outputs.size() > 1 && call.op.outputs[1] != kNone;
+  return !reads && !call.has(2) && call.op.float_attribute("label_smoothing", 0) == 0 &&
+         reduction_of(call) != at::Reduction::None;
+}
+
+at::Tensor plain_cross_entropy(const OpCall& call) {
+  const at::Tensor labels = call.input(1).to(at::kLong);
+  const std::int64_t ignored = call.op.int_attribute("ignore_index", kIgnoredLabel);
+  const at::Tensor sum = CrossEntropy::apply(call.input(0), labels, ignored);
+  if (call.labels_per_sample != nullptr) {
+    return sum / (*call.labels_per_sample * static_cast<double>(call.random.samples));
+  }
+  return reduction_of(call) == at::Reduction::Sum ? sum : sum / labels.ne(ignored).sum();
+}
+
 // Computes the loss from `log_probability` ([N, C, ...]) and the labels (input 1, [N, ...]).
 at::Tensor negative_log_likelihood(const OpCall& call, const at::Tensor& log_probability) {
   const at::Tensor labels = call.input(1).to(at::kLong);
@@ -63,6 +109,7 @@ Tensors negative_log_likelihood_loss(const OpCall& call) {
 }
 
 Tensors softmax_cross_entropy_loss(const OpCall& call) {
+  if (is_plain(call)) return {plain_cross_entropy(call)};
   const at::Tensor log_probability = at::log_softmax(call.input(0), 1);
   return {negative_log_likelihood(call, log_probability), log_probability};
 }
