@@ -2,25 +2,33 @@
 // The errors of the kernel model and of the roofline against measured kernels, and the fit of the
 // model's parameters: kernel_errors FOLDER [both|v100_pcie|t4]. With a device, or both, the
 // parameters are fitted to its kernels that are not held aside, starting from values that were set
-// beforehand.
+// beforehand. Of kernel_errors FILE.csv, a list that tests/gpu/kernels.py wrote, nothing is fitted:
+// it judges what plans expect.
 #include "tests/bench/kernels/measured_kernels.h"
+#include "tests/bench/kernels/measured_passes.h"
 #include "tests/bench/kernels/simplex.h"
 #include "tests/bench/support/mistakes.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
 
 constexpr std::string_view kBench = "kernel_errors";
-constexpr std::string_view kUsage = "FOLDER [both|v100_pcie|t4]";
+constexpr std::string_view kUsage = "FOLDER [both|v100_pcie|t4], or FILE.csv";
 constexpr double kShortestProduct = 1e-3, kShortestStream = 0.2e-3;  // seconds
-constexpr double kStreamWeight = 0.2;                                // of a set in the fit
-constexpr double kBiasWeight = 0.15;                                 // of the mean error
-constexpr double kMostError = 0.7;  // of one kernel in the fit, as a logarithm
+/// Of our own list, for each kernel of a pass. A plan counts 5 us for a launch. The list has about
+/// 2, as the device's queue is full. So launches explain at most 15% of what is judged.
+constexpr double kShortestOwn = 20e-6;
+constexpr double kStreamWeight = 0.2;  // of a set in the fit
+constexpr double kBiasWeight = 0.15;   // of the mean error
+constexpr double kMostError = 0.7;     // of one kernel in the fit, as a logarithm
 
 using Predict = std::function<double(const MeasuredSet&, const MeasuredKernel&)>;
 
@@ -40,16 +48,21 @@ double at_part(std::vector<double>& values, double part) {
   return values[static_cast<std::size_t>(index)];
 }
 
+Errors errors_of(std::vector<double> signed_errors) {
+  if (signed_errors.empty()) return {};
+  std::vector<double> sizes = signed_errors;
+  for (double& size : sizes) size = std::abs(size);
+  return {static_cast<int>(sizes.size()), at_part(sizes, 0.5), at_part(signed_errors, 0.5),
+          at_part(sizes, 0.9)};
+}
+
 Errors errors_of(const MeasuredSet& set, const Predict& predict) {
-  std::vector<double> signed_errors, sizes;
+  std::vector<double> signed_errors;
   for (const MeasuredKernel& kernel : set.kernels) {
     if (!kernel.held_aside || kernel.seconds < shortest(set)) continue;
     signed_errors.push_back(predict(set, kernel) / kernel.seconds - 1);
-    sizes.push_back(std::abs(signed_errors.back()));
   }
-  if (sizes.empty()) return {};
-  return {static_cast<int>(sizes.size()), at_part(sizes, 0.5), at_part(signed_errors, 0.5),
-          at_part(sizes, 0.9)};
+  return errors_of(std::move(signed_errors));
 }
 
 /// Returns the mean error of the kernels that are not held aside, and half of its signed mean,
@@ -126,32 +139,60 @@ KernelParameters fitted(const std::vector<MeasuredSet>& sets, std::string_view d
       std::move(start), [&](const std::vector<double>& x) { return loss(sets, devices, at(x)); }));
 }
 
+/// Prints the columns of errors, which all tables share.
+void print_errors(const Errors& model, const Errors& roof) {
+  fmt::print(" {:>6}  {:>8.1f}% {:>+5.1f}% {:>5.1f}%  {:>14.1f}% {:>+5.1f}%\n", model.kernels,
+             100 * model.median, 100 * model.bias, 100 * model.ninetieth, 100 * roof.median,
+             100 * roof.bias);
+}
+
+void print_heading(std::string_view of) {
+  fmt::print("{} {:>6}  {:>22}  {:>22}\n", of, "n", "model: median bias p90",
+             "roofline: median bias");
+}
+
 void print_table(const std::vector<MeasuredSet>& sets, const KernelParameters& parameters) {
-  fmt::print("{:<10} {:<8} {:>6}  {:>22}  {:>22}\n", "device", "class", "n",
-             "model: median bias p90", "roofline: median bias");
+  print_heading(fmt::format("{:<10} {:<8}", "device", "class"));
   for (const MeasuredSet& set : sets) {
     const Errors model = errors_of(set, [&](const MeasuredSet& of, const MeasuredKernel& kernel) {
       return predicted_seconds(of, kernel, parameters);
     });
-    const Errors roof = errors_of(set, roofline_seconds);
-    fmt::print("{:<10} {:<8} {:>6}  {:>8.1f}% {:>+5.1f}% {:>5.1f}%  {:>14.1f}% {:>+5.1f}%\n",
-               set.device, set.kernel_class, model.kernels, 100 * model.median, 100 * model.bias,
-               100 * model.ninetieth, 100 * roof.median, 100 * roof.bias);
+    fmt::print("{:<10} {:<8}", set.device, set.kernel_class);
+    print_errors(model, errors_of(set, roofline_seconds));
   }
 }
 
-int run(int argc, char** argv) {
-  if (argc < 2) bench::end_with_usage(kBench, "no folder of measurements", kUsage);
-  const std::string_view devices = argc > 2 ? argv[2] : "";
-  if (argc > 2 && devices != "both" && devices != "v100_pcie" && devices != "t4") {
-    bench::end_with_usage(kBench, fmt::format("unknown device '{}'", devices), kUsage);
+/// Prints a row by all kernels of a pass that are long enough; none where no kernel is.
+void print_pass(const MeasuredPass& pass) {
+  std::vector<double> model, roof;
+  for (const MeasuredKernel& kernel : pass.set.kernels) {
+    if (kernel.seconds < kShortestOwn * pass.kernels_each()) continue;
+    const ExpectedSeconds expected = expected_seconds(pass, kernel);
+    model.push_back(expected.model / kernel.seconds - 1);
+    roof.push_back(expected.roofline / kernel.seconds - 1);
   }
-  const std::vector<MeasuredSet> sets = read_measured_kernels(argv[1]);
+  if (model.empty()) return;
+  fmt::print("{:<12} {:<9} {:<8} {:<8}", pass.set.device, name_of(pass.precision),
+             pass.set.kernel_class, pass.backward ? "backward" : "forward");
+  print_errors(errors_of(std::move(model)), errors_of(std::move(roof)));
+}
+
+int judge_passes(const std::string& file) {
+  const Result<std::vector<MeasuredPass>> passes = read_measured_passes(file);
+  if (!passes.ok()) bench::end_with(passes.status().message());
+  print_heading(fmt::format("{:<12} {:<9} {:<8} {:<8}", "device", "precision", "class", "pass"));
+  for (const MeasuredPass& pass : *passes) print_pass(pass);
+  return 0;
+}
+
+/// Judges by a folder of other people's kernels, and fits to it where `devices` are given.
+int judge_folder(const std::string& folder, std::string_view devices) {
+  const std::vector<MeasuredSet> sets = read_measured_kernels(folder);
   if (sets.empty()) {
     bench::end_with(
         fmt::format("{}: error: has no measured kernels\n  hint: it is to hold "
                     "v100_pcie_*.csv and t4_*.csv of NeuSight",
-                    argv[1]));
+                    folder));
   }
   KernelParameters parameters = kernel_parameters();
   if (!devices.empty()) {
@@ -162,6 +203,17 @@ int run(int argc, char** argv) {
   }
   print_table(sets, parameters);
   return 0;
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2) bench::end_with_usage(kBench, "no measurements", kUsage);
+  const std::string_view devices = argc > 2 ? argv[2] : "";
+  if (argc > 2 && devices != "both" && devices != "v100_pcie" && devices != "t4") {
+    bench::end_with_usage(kBench, fmt::format("unknown device '{}'", devices), kUsage);
+  }
+  if (!std::string_view(argv[1]).ends_with(".csv")) return judge_folder(argv[1], devices);
+  if (argc > 2) bench::end_with_usage(kBench, "nothing is fitted to a list of our own", kUsage);
+  return judge_passes(argv[1]);
 }
 
 }  // namespace

@@ -7,17 +7,32 @@
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
 
 namespace agpcs {
 namespace {
 
-constexpr const char* kDevices[] = {"v100_pcie", "t4"};
+struct ListedDevice {
+  std::string_view name, kind;  // as lists have it, and as the catalog has it
+};
+constexpr ListedDevice kDevices[] = {
+    {"v100_pcie", "V100-PCIe-32GB"}, {"t4", "T4"}, {"NVIDIA H200", "H200-SXM-141GB"}};
 constexpr const char* kClasses[] = {"linear", "bmm",  "conv",    "add",
                                     "relu",   "gelu", "softmax", "ln"};
+
+const ListedDevice* find_device(std::string_view name) {
+  const auto found = std::find_if(std::begin(kDevices), std::end(kDevices),
+                                  [&](const ListedDevice& device) { return device.name == name; });
+  return found == std::end(kDevices) ? nullptr : found;
+}
 
 /// Mixes the bits of a shape; odd numbers are held aside.
 std::uint64_t hash_of(const std::array<double, 7>& shape) {
@@ -35,15 +50,18 @@ std::vector<MeasuredKernel> read_kernels(const std::filesystem::path& file) {
   std::getline(in, line);  // the header
   std::vector<MeasuredKernel> kernels;
   while (std::getline(in, line)) {
-    MeasuredKernel kernel;
-    auto& s = kernel.shape;
-    std::sscanf(line.c_str(), "%lf,%lf,%lf,%lf,%lf,%lf,%lf,%lf", &kernel.seconds, &s[0], &s[1],
-                &s[2], &s[3], &s[4], &s[5], &s[6]);
-    kernel.seconds *= 1e-3;
-    kernel.held_aside = hash_of(s) % 2 == 1;
-    kernels.push_back(kernel);
+    kernels.push_back(measured_kernel(line));
   }
   return kernels;
+}
+
+const DeviceKind& kind_measured(const std::string& device) {
+  static const auto kKinds = [] {
+    std::map<std::string, DeviceKind, std::less<>> kinds;
+    for (const auto& [name, kind] : kDevices) kinds.emplace(name, cluster_measured(name).kinds[0]);
+    return kinds;
+  }();
+  return kKinds.at(device);
 }
 
 struct Memory {
@@ -89,29 +107,47 @@ bool MeasuredSet::is_product() const {
 
 std::vector<MeasuredSet> read_measured_kernels(const std::string& folder) {
   std::vector<MeasuredSet> sets;
-  for (const char* device : kDevices) {
+  for (const ListedDevice& device : kDevices) {
     for (const char* kernel_class : kClasses) {
-      const std::filesystem::path file =
-          std::filesystem::path(folder) / (std::string(device) + "_" + kernel_class + ".csv");
+      const std::string name(device.name);
+      const auto file = std::filesystem::path(folder) / (name + "_" + kernel_class + ".csv");
       if (!std::filesystem::exists(file)) continue;
-      sets.push_back({device, kernel_class, read_kernels(file)});
+      sets.push_back({name, kernel_class, read_kernels(file)});
     }
   }
   return sets;
 }
 
-DeviceKind kind_measured(const std::string& device) {
-  const std::string name = device == "t4" ? "T4" : "V100-PCIe-32GB";
+bool is_measured_device(std::string_view name) { return find_device(name) != nullptr; }
+
+bool is_measured_class(std::string_view name) {
+  return std::find(std::begin(kClasses), std::end(kClasses), name) != std::end(kClasses);
+}
+
+MeasuredKernel measured_kernel(const std::string& row) {
+  MeasuredKernel kernel;
+  auto& s = kernel.shape;
+  std::sscanf(row.c_str(), "%lf,%lf,%lf,%lf,%lf,%lf,%lf,%lf", &kernel.seconds, &s[0], &s[1], &s[2],
+              &s[3], &s[4], &s[5], &s[6]);
+  kernel.seconds *= 1e-3;
+  kernel.held_aside = hash_of(s) % 2 == 1;
+  return kernel;
+}
+
+Cluster cluster_measured(std::string_view device) {
+  const ListedDevice* const found = find_device(device);
+  AGPCS_CHECK(found != nullptr, "no kind for '{}'", device);
   const auto file = parse_cluster(
-      "hosts: [{name: a, devices: {kind: " + name + "}}]\ntraining: {batch: 1}\n", "catalog");
+      fmt::format("hosts: [{{name: a, devices: {{kind: {}}}}}]\ntraining: {{batch: 1}}\n",
+                  found->kind),
+      "catalog");
   AGPCS_CHECK(file.ok(), "{}", file.status().message());
-  return file->cluster.kinds[0];
+  return file->cluster;
 }
 
 double predicted_seconds(const MeasuredSet& set, const MeasuredKernel& kernel,
                          const KernelParameters& parameters) {
-  static const DeviceKind kKinds[] = {kind_measured(kDevices[0]), kind_measured(kDevices[1])};
-  const DeviceKind& kind = kKinds[set.device == "t4" ? 1 : 0];
+  const DeviceKind& kind = kind_measured(set.device);
   const KernelDevice device = *kernel_device(kind, parameters, Precision::kFp32);
   double seconds = 0;
   if (set.kernel_class == "conv") {
@@ -128,8 +164,7 @@ double predicted_seconds(const MeasuredSet& set, const MeasuredKernel& kernel,
 }
 
 double roofline_seconds(const MeasuredSet& set, const MeasuredKernel& kernel) {
-  static const DeviceKind kKinds[] = {kind_measured(kDevices[0]), kind_measured(kDevices[1])};
-  const DeviceKind& kind = kKinds[set.device == "t4" ? 1 : 0];
+  const DeviceKind& kind = kind_measured(set.device);
   const double peak = kind.peak_flops.at(Precision::kFp32);
   const auto roof = [&](OpClass op_class, double flops, double bytes) {
     const double efficiency = default_efficiency(op_class);

@@ -34,8 +34,8 @@ class Mistakes(unittest.TestCase):
     def test_data_that_nobody_named(self):
         self.assert_refused(["allreduce_vs_nccl"], "allreduce_vs_nccl: error: no folder of measurements\n"
                             "  hint: allreduce_vs_nccl FOLDER, of what nccl-tests prints")
-        self.assert_refused(["kernel_errors"], "kernel_errors: error: no folder of measurements\n"
-                            "  hint: kernel_errors FOLDER [both|v100_pcie|t4]")
+        self.assert_refused(["kernel_errors"], "kernel_errors: error: no measurements\n"
+                            "  hint: kernel_errors FOLDER [both|v100_pcie|t4], or FILE.csv")
         self.assert_refused(["grouping_bench"], "grouping_bench: error: two folders are needed\n"
                             "  hint: grouping_bench PROFILES MEASUREMENTS, of PipeDream and of nccl-tests")
         self.assert_refused(["replan_bench"], "replan_bench: error: no models, or no clusters\n"
@@ -47,7 +47,7 @@ class Mistakes(unittest.TestCase):
             self.assert_refused(["kernel_errors", folder], f"{folder}: error: has no measured kernels\n"
                                 "  hint: it is to hold v100_pcie_*.csv and t4_*.csv of NeuSight")
             self.assert_refused(["kernel_errors", folder, "p4"], "kernel_errors: error: unknown device 'p4'\n"
-                                "  hint: kernel_errors FOLDER [both|v100_pcie|t4]")
+                                "  hint: kernel_errors FOLDER [both|v100_pcie|t4], or FILE.csv")
             self.assert_refused(["allreduce_vs_nccl", folder],
                                 f"{folder}/v100_allreduce_4gpu.txt: error: there is nothing\n"
                                 "  hint: it is to be what nccl-tests prints of all-reduces on V100")
