@@ -5,7 +5,7 @@
 
 Adds rows to the file, and leaves out those that it has. Milliseconds are the median of single runs, each between two events
 on the device, with the cache flushed before; shapes follow as in NeuSight's lists: linear b,t,m,k,n as b,m,n,k; bmm b,m,n,k;
-conv images,channels_in,channels_out,kernel,size,stride,padding; all others rows,columns.
+conv images,channels_in,channels_out,kernel,size,stride,padding, channels last in fp16 and bf16; all others rows,columns.
 """
 
 import csv
@@ -46,7 +46,10 @@ def case(name, shape, device, dtype):
         return (made(b, m, k), made(b, k, n)), torch.bmm
     if name == "conv":
         images, inputs, outputs, kernel, size, stride, padding = shape
-        return (made(images, inputs, size, size), made(outputs, inputs, kernel, kernel)), \
+        x, w = made(images, inputs, size, size), made(outputs, inputs, kernel, kernel)
+        if dtype in (torch.float16, torch.bfloat16):  # as frameworks have them
+            x, w = (t.detach().to(memory_format=torch.channels_last).requires_grad_() for t in (x, w))
+        return (x, w), \
             lambda x, w: functional.conv2d(x, w, None, stride, padding)
     x = made(*shape)
     if name == "add":
@@ -76,7 +79,7 @@ def measure(name, shape, device, dtype, flush):
     """Milliseconds by pass."""
     tensors, function = case(name, shape, device, dtype)
     out = function(*tensors)
-    gradient = torch.ones_like(out)
+    gradient = torch.randn_like(out)  # ones would draw less power than a training's
 
     def forward():
         with torch.no_grad():
