@@ -16,8 +16,8 @@ Status NcclCommunicator::join(const ncclUniqueId& id, int rank, int size, const 
   return settle(result, "ncclCommInitRankConfig", pause);
 }
 
-// NCCL puts an operation on its stream within some ten microseconds, on a thread of its own; only
-// what waits for other ranks takes longer.
+// NCCL puts an operation on its stream within some hundred microseconds, on a thread of its own;
+// only what waits for other ranks takes longer.
 Status NcclCommunicator::settle(ncclResult_t result, const char* call,
                                 const NcclPause& pause) const {
   using Clock = std::chrono::steady_clock;

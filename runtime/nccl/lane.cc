@@ -19,6 +19,8 @@ constexpr milliseconds kInspection{500};
 // Interval between checks of work that NCCL does outside the GPU, such as connecting; it gives no
 // notice of its end.
 constexpr milliseconds kMoment{1};
+// How long an operation may take to be recorded.
+constexpr milliseconds kRecordingLimit{60000};
 // How long the last bytes may take to leave this rank.
 constexpr milliseconds kFarewell{2000};
 
@@ -104,7 +106,11 @@ Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
   const Ticket ticket = ++enqueued_;
   // CUDA does not synchronize what threads add to one graph, so that the caller must not go on
   // meanwhile. The lane waits for no other rank, whose connections are there.
-  if (recording_) changed_.wait(lock, [&] { return !failure_.ok() || done_ >= ticket; });
+  const auto over = [&] { return !failure_.ok() || done_ >= ticket; };
+  if (recording_ && !changed_.wait_for(lock, kRecordingLimit, over)) {
+    failure_ = timed_out(kRecordingLimit);
+    changed_.notify_all();
+  }
   return ticket;
 }
 

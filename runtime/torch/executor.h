@@ -72,8 +72,9 @@ class TorchExecutor : public Executor, public RecordingExecutor {
   virtual Status observe(OperatorObserver* observer) = 0;
   /// Returns the seconds that this executor has computed since some moment, counted as for an
   /// observer. Waits for the device's work. `ahead`: a GPU begins with what follows only when it is
-  /// asked again, or an observed pass ends, or the host waits for it; so its seconds are those of
-  /// kernels one after the other, as in a recorded step, however long they take to launch.
+  /// asked again, or an observed pass ends, or after 200 ms, as the host may wait for it. So its
+  /// seconds are those of kernels one after the other, as in a recorded step, unless launching them
+  /// takes longer.
   virtual double busy_seconds(bool ahead) = 0;
 };
 

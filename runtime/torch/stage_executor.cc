@@ -163,9 +163,9 @@ Status StageExecutor::load_step(std::int64_t step) {
     step_ = step;
     if (times_) times_->replayed();
     parameters_.load_step(optimizer_at(step), step);
-    tell_samples_before(step, batch_);
+    tell_samples_before(step, 0);  // no step of several batches is recorded
     AGPCS_RETURN_IF_ERROR(feed_.count_labels(step));
-    return feed_.load_held(step, batch_);
+    return feed_.load_held(step, 0);
   });
 }
 
@@ -208,7 +208,8 @@ Status StageExecutor::observe(OperatorObserver* observer) {
     if (observer != nullptr && !put_off_.empty()) {
       return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
     }
-    clock_ = observer == nullptr ? nullptr : std::make_unique<PassClock>(*observer, device_);
+    clock_ = observer == nullptr ? nullptr
+                                 : std::make_unique<PassClock>(*observer, device_, busy_clock());
     return {};
   });
 }

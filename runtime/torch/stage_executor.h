@@ -118,12 +118,13 @@ class StageExecutor final : public OneStageExecutor {
   std::vector<std::string> names() const override;
   std::string notes() const override { return notes_; }
   Status observe(OperatorObserver* observer) override;
-  double busy_seconds(bool ahead) override {
-    if (!busy_) busy_ = make_busy_clock(device_);
-    return busy_->read(ahead);
-  }
+  double busy_seconds(bool ahead) override { return busy_clock().read(ahead); }
 
  private:
+  BusyClock& busy_clock() {
+    if (!busy_) busy_ = make_busy_clock(device_);
+    return *busy_;
+  }
   static Result<Buffer> flat_buffer(int bucket, const at::Tensor& flat, DType type = DType::kFp32);
   const StageCode& code_of(int micro_batch) const {
     const std::int64_t samples = feed_.share_of(micro_batch).samples;
@@ -156,7 +157,6 @@ class StageExecutor final : public OneStageExecutor {
   /// Returns the tensors that the stage reads and does not make, except constants.
   const std::vector<TensorId>& inputs() const { return team_ ? team_->inputs() : code_.inputs(); }
   void compute(int micro_batch, Values& values);
-  void stop_clock(Opcode pass);
   void end_team_step(GradientListener& listener);
   StageCode::Run run_of(int micro_batch);
   /// Returns the gradients that begin a backward pass: of the loss, and of what the stage has sent.
@@ -190,8 +190,8 @@ class StageExecutor final : public OneStageExecutor {
   std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
-  std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
   std::unique_ptr<BusyClock> busy_;      // nullptr until it is asked
+  std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
   std::vector<SegmentPasses> passes_;    // by micro-batch
   std::vector<PutOffProducts> put_off_;  // likewise; empty: backward passes are not parted
   std::int64_t step_ = 0;

@@ -40,7 +40,8 @@ Status StageExecutor::begin_step(std::int64_t step) {
 
 Status StageExecutor::next_batch() {
   return guarded("beginning a batch", [&]() -> Status {
-    tell_samples_before(step_, ++batch_);
+    ++batch_;
+    if (!recording_) tell_samples_before(step_, batch_);
     cuts_.begin_step();
     return {};
   });
@@ -124,15 +125,9 @@ Status StageExecutor::forward(const StagePass& of) {
     }
     cuts_.keep_sent(micro_batch, values);
     values.clear();
-    stop_clock(Opcode::kForward);
+    if (clock_) clock_->stop(Opcode::kForward);
     return {};
   }));
-}
-
-void StageExecutor::stop_clock(Opcode pass) {
-  if (!clock_) return;
-  if (busy_) busy_->let_go();
-  clock_->stop(pass);
 }
 
 void StageExecutor::compute(int micro_batch, Values& values) {
@@ -164,7 +159,7 @@ Status StageExecutor::backward(const StagePass& of, bool last, GradientListener&
     parameters_.end_backward();
     if (team_ && last) end_team_step(listener);
     cuts_.end_backward(micro_batch);
-    stop_clock(Opcode::kBackward);
+    if (clock_) clock_->stop(Opcode::kBackward);
     return {};
   }));
 }

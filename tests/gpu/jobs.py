@@ -19,8 +19,11 @@ EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}  # products in fp32 proper: rounding to tf
 LOADED = {"CUDA_MODULE_LOADING": "EAGER"}
 STALL_LIMIT, LIMIT = 3, 10  # seconds without a word; seconds from harm to the end of all ranks beyond that
 
-# Those of tests/system/training/equality_test.cc: layout, micro-batches, samples a step, whether passes are recomputed.
+# Layout, micro-batches, samples a step, whether passes are recomputed: a CPU, which draws Dropout's masks itself, then the
+# splits of tests/system/training/equality_test.cc.
+ON_A_CPU = "one CPU"
 SPLITS = {
+    ON_A_CPU: ("a/0", 4, 8, False),
     "data parallel, 3 to 1": ("a/0:3,a/1:1", 2, 8, False),
     "two stages": ("a/0|a/1", 4, 8, False),
     "four stages": ("a/0|a/1|a/2|a/3", 4, 8, False),
@@ -101,13 +104,13 @@ def compile_plan(work, name, model, cluster, *options):
     return json.loads(said)
 
 
-def words(work, plan, model, steps):
-    return [work.machine.command("agpcs-run"), plan, model, "--local", "--transport", work.machine.transport, "--json",
-            "--seed", 11, "--threads", 1, "--steps", steps]
+def words(work, plan, model, steps, transport=None):
+    return [work.machine.command("agpcs-run"), plan, model, "--local", "--transport", transport or work.machine.transport,
+            "--json", "--seed", 11, "--threads", 1, "--steps", steps]
 
 
-def run_job(work, plan, model, steps=STEPS, options=(), environment=None):
-    return Job(work.need([*words(work, plan, model, steps), *options], environment))
+def run_job(work, plan, model, steps=STEPS, options=(), environment=None, transport=None):
+    return Job(work.need([*words(work, plan, model, steps, transport), *options], environment))
 
 
 def read_npy(path):
@@ -176,7 +179,7 @@ def equality(work):
                 if recompute:
                     plan.write_text(plan.read_text().replace("recompute=no", "recompute=yes"))
                 job = run_job(work, plan, path, options=["--save-parameters", work.folder / key],
-                              environment={**EXACT, **LOADED})
+                              environment={**EXACT, **LOADED}, transport="tcp" if name == ON_A_CPU else None)
                 return {"losses": job.losses, "graph": graph_of(job)}
             got = work.once(key, train)
             of_losses, of_values = largest_differences(got["losses"], losses, work.folder / key, folder)

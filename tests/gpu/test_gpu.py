@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import machine
@@ -173,8 +174,16 @@ class Commands(unittest.TestCase):
         done = self.work.call(["sh", "-c", "sleep 60 & echo $!; wait"], limit=0.5)
         self.assertIsNone(done.code)
         child = int(done.output)
-        state = pathlib.Path(f"/proc/{child}/stat")
-        self.assertTrue(not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z")
+
+        def lives():
+            try:
+                return pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+            except (FileNotFoundError, ProcessLookupError):
+                return False
+        deadline = time.monotonic() + 30
+        while lives() and time.monotonic() < deadline:  # it has been killed, and takes a moment to end
+            time.sleep(0.01)
+        self.assertFalse(lives())
 
     def test_a_part_whose_time_is_over_is_cut_off(self):
         work = Work(FakeMachine(), self.work.folder, 0.2)

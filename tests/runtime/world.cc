@@ -2,6 +2,7 @@
 #include "tests/runtime/world.h"
 
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/fork_shared.h"
 #include "tests/support/job_token.h"
 
 #include <agpcs/bootstrap.h>
@@ -15,10 +16,10 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -49,7 +50,8 @@ void on_threads(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-#if defined(AGPCS_TEST_NCCL) && !defined(AGPCS_TEST_EMULATED_GPU)
+#ifdef AGPCS_TEST_NCCL
+#ifndef AGPCS_TEST_EMULATED_GPU
 // Ranks that share a GPU must not share a process: in one CUDA context, memory that a rank asks for
 // may wait for kernels of another rank, which wait for the first one. This process must not have
 // used CUDA before, nor may it afterwards.
@@ -58,9 +60,14 @@ void on_processes(int ranks, const std::function<void(int)>& body) {
   for (int rank = 0; rank < ranks; ++rank) {
     std::fflush(nullptr);
     const pid_t child = fork();
-    ASSERT_GE(child, 0) << std::strerror(errno);
+    EXPECT_GE(child, 0) << std::strerror(errno);
+    if (child < 0) break;  // the others end by their limits
     if (child == 0) {
-      body(rank);
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
       std::fflush(nullptr);
       _exit(::testing::Test::HasFailure() ? 1 : 0);
     }
@@ -68,7 +75,8 @@ void on_processes(int ranks, const std::function<void(int)>& body) {
   }
   for (std::size_t rank = 0; rank < children.size(); ++rank) {
     int status = 0;
-    ASSERT_EQ(waitpid(children[rank], &status, 0), children[rank]);
+    while (waitpid(children[rank], &status, 0) < 0 && errno == EINTR) {
+    }
     EXPECT_EQ(status, 0) << "rank " << rank << " failed (above), or was killed";
   }
 }
@@ -92,23 +100,28 @@ std::string obstacle_of_nccl(int ranks) {
   said.resize(static_cast<std::size_t>(length));
   return said;
 }
-#elif defined(AGPCS_TEST_NCCL)
-// Emulated GPUs are of this process.
+constexpr bool kForks = true;
+#else
 void on_processes(int ranks, const std::function<void(int)>& body) { on_threads(ranks, body); }
 std::string obstacle_of_nccl(int ranks) { return nccl_obstacle(ranks); }
+constexpr bool kForks = false;  // emulated GPUs are of this process
+#endif
 #endif
 
-using OnRanks = void (*)(int ranks, const std::function<void(int)>& body);
 using Connect = std::function<Result<std::unique_ptr<Transport>>(Bootstrap&)>;
 
 void run_bootstrapped(int ranks, const Connect& connect,
                       const std::function<void(Transport&)>& body, bool tls = false,
-                      OnRanks on_ranks = on_threads) {
+                      bool forks = false) {
   auto listening = listen_at("127.0.0.1");
   ASSERT_TRUE(listening.ok()) << listening.status().message();
   const int port = port_of(listening->get());
-  const int listen_fd = listening->release();
-  on_ranks(ranks, [&](int rank) {
+  const int listen_fd = forks ? listening->get() : listening->release();
+  const ForkShared<SharedBarrier> connected(ranks);
+  const auto as_rank = [&](int rank) {
+    // A process of its own has a descriptor of its own: the first rank's is used and closed there.
+    if (forks && rank == 0) static_cast<void>(listening->release());
+    if (forks && rank != 0) listening->reset();
     BootstrapOptions options;
     options.rank = rank;
     options.size = ranks;
@@ -121,12 +134,14 @@ void run_bootstrapped(int ranks, const Connect& connect,
     ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
     auto transport = connect(**bootstrap);
     ASSERT_TRUE(transport.ok()) << transport.status().message();
-    // No body ends, or fails, while others connect.
-    const Status connected = (*bootstrap)->barrier("connected", std::chrono::minutes(1));
-    ASSERT_TRUE(connected.ok()) << connected.message();
+    connected->meet();  // so that no body ends, or fails, while others connect
     body(**transport);
     transport->reset();
-  });
+  };
+#ifdef AGPCS_TEST_NCCL
+  if (forks) return on_processes(ranks, as_rank);
+#endif
+  on_threads(ranks, as_rank);
 }
 
 }  // namespace
@@ -180,7 +195,7 @@ void run_nccl(int ranks, const std::function<NcclOptions(int rank)>& options_of,
   run_bootstrapped(
       ranks,
       [&](Bootstrap& bootstrap) { return connect_nccl(bootstrap, options_of(bootstrap.rank())); },
-      body, false, on_processes);
+      body, false, kForks);
 }
 #endif
 

@@ -152,6 +152,7 @@ void StageFeed::hold() {
   held_.allocate(inputs, samples, device_);
   holding_ = true;
   held_batch_ = -1;
+  kept_.clear();  // what is held takes its place
 }
 
 Status StageFeed::load_held(std::int64_t step, int batch) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch/data/read_ahead.h"
 
+#include "runtime/torch/stage.h"
+
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -61,6 +64,14 @@ bool ReadAhead::has_work() {
   return next != jobs_.end() && (next == jobs_.begin() || std::prev(next)->status.ok());
 }
 
+Status ReadAhead::filled(std::int64_t pass, const Inputs& inputs) const {
+  try {
+    return fill_(pass, inputs);
+  } catch (const std::exception& error) {
+    return failure_of("reading samples ahead", error);
+  }
+}
+
 void ReadAhead::run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -70,7 +81,7 @@ void ReadAhead::run() {
     const Inputs inputs = first_unfilled()->inputs;
     filling_ = true;
     lock.unlock();
-    Status status = fill_(pass, inputs);
+    Status status = filled(pass, inputs);
     lock.lock();
     filling_ = false;
     // It is still the first one: only filled jobs are taken, and begin_at leaves it.

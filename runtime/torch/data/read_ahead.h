@@ -33,7 +33,7 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   /// Waits for the inputs of `pass`, and lets the thread go on with those that follow. A pass out
-  /// of order makes it begin there anew. Error: that of `fill`.
+  /// of order makes it begin there anew. Error: that of `fill`, or what it throws.
   Result<Inputs> take(std::int64_t pass);
 
  private:
@@ -45,6 +45,7 @@ class ReadAhead {
   };
 
   void run();
+  Status filled(std::int64_t pass, const Inputs& inputs) const;
   bool has_work();
   std::deque<Job>::iterator first_unfilled();
   void begin_at(std::int64_t pass, std::unique_lock<std::mutex>& lock);

@@ -5,6 +5,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -99,6 +100,7 @@ class CudaClock final : public BusyClock {
   CudaClock& operator=(const CudaClock&) = delete;
 
   double read(bool ahead) override {
+    const c10::cuda::CUDAGuard guard(device_);
     const auto stream = at::cuda::getCurrentCUDAStream(device_);
     if (counting_) end_.record(stream);
     let_go();
@@ -190,6 +192,7 @@ void PassClock::stop(Opcode pass) {
   if (ops_.empty()) return;
   marks_->mark();
   running_ = false;
+  busy_.let_go();
   const std::vector<double> seconds = marks_->intervals();
   std::vector<OperatorTime> times;
   for (std::size_t i = 0; i < ops_.size(); ++i) times.push_back({ops_[i], seconds[i]});

@@ -23,8 +23,8 @@ class BusyClock {
  public:
   virtual ~BusyClock() = default;
   virtual double read(bool ahead) = 0;
-  /// Lets a device begin that waits for what has been launched since `read(true)`. Whoever waits
-  /// for the device calls it first.
+  /// Lets a device begin that waits for what has been launched since `read(true)`. It begins by
+  /// itself after 200 ms, because the host may wait for it, or for room in its queue.
   virtual void let_go() {}
 };
 std::unique_ptr<BusyClock> make_busy_clock(at::Device device);
@@ -48,8 +48,9 @@ std::unique_ptr<TimeMarks> make_time_marks(at::Device device);
 /// has no interval.
 class PassClock {
  public:
-  PassClock(OperatorObserver& observer, at::Device device)
-      : observer_(observer), marks_(make_time_marks(device)) {}
+  /// `busy`, whose device it lets go before it waits for it, must outlive this object.
+  PassClock(OperatorObserver& observer, at::Device device, BusyClock& busy)
+      : observer_(observer), busy_(busy), marks_(make_time_marks(device)) {}
   PassClock(const PassClock&) = delete;
   PassClock& operator=(const PassClock&) = delete;
 
@@ -66,6 +67,7 @@ class PassClock {
 
  private:
   OperatorObserver& observer_;
+  BusyClock& busy_;
   std::unique_ptr<TimeMarks> marks_;
   bool running_ = false;
   std::vector<OpId> ops_;  // in the order in which they began

@@ -60,11 +60,11 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
     const Tensors saved = context->get_saved_variables();
     const at::Tensor labels = saved[1].unsqueeze(1);
     const at::Tensor left_out = labels.eq(context->saved_data["ignored"].toInt());
-    at::Tensor gradient = saved[0].exp();
-    gradient.scatter_add_(1, labels.masked_fill(left_out, 0),
-                          at::full(labels.sizes(), -1, gradient.options()));
-    gradient.mul_(
-        given[0].to(gradient.scalar_type()).expand(labels.sizes()).masked_fill(left_out, 0));
+    const at::Tensor of_label = given[0].neg().expand(labels.sizes()).masked_fill(left_out, 0);
+    at::Tensor gradient = at::zeros_like(saved[0]);
+    gradient.scatter_(1, labels.masked_fill(left_out, 0), of_label);
+    // It reads each row before it writes it, and an element where it writes it.
+    at::_log_softmax_backward_data_out(gradient, gradient, saved[0], 1, gradient.scalar_type());
     return {gradient.reshape(context->saved_data["shape"].toIntVector()), {}, {}};
   }
 };

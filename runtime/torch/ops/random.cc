@@ -7,6 +7,7 @@
 #include "runtime/torch/ops/draw.h"
 
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
 
@@ -97,6 +98,7 @@ at::Tensor keep_mask(const OpCall& call, double ratio) {
   const auto threshold = static_cast<std::uint64_t>(ratio * kWords);
 #ifdef AGPCS_TORCH_CUDA
   if (const auto words = drawn_here(call, x)) {
+    const c10::cuda::CUDAGuard guard(x.device());
     at::Tensor here = at::empty({x.numel()}, x.options().dtype(at::kBool));
     C10_CUDA_CHECK(draw_mask_on_gpu(*words, threshold, here.data_ptr<bool>(), stream_of(x)));
     return in_layout_of(here, x, call.random);
@@ -118,7 +120,8 @@ Tensors dropout(const OpCall& call) {
   if (!training || ratio == 0) return {x, at::ones_like(x, at::kBool)};
   if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");
   const at::Tensor mask = keep_mask(call, ratio);
-  // Autograd keeps the mask as it is, a byte for each element.
+  // Autograd keeps the mask as it is, a byte for each element. As in PyTorch, a dropped infinity is
+  // not 0 but not a number.
   return {x.mul(mask).mul_(1.0 / (1.0 - ratio)), mask};
 }
 
@@ -127,6 +130,7 @@ at::Tensor even_numbers(const OpCall& call) {
   const at::Tensor& x = call.input(0);
 #ifdef AGPCS_TORCH_CUDA
   if (const auto words = drawn_here(call, x)) {
+    const c10::cuda::CUDAGuard guard(x.device());
     at::Tensor here = at::empty({x.numel()}, x.options().dtype(at::kDouble));
     C10_CUDA_CHECK(draw_even_on_gpu(*words, here.data_ptr<double>(), stream_of(x)));
     return in_layout_of(here, x, call.random);

@@ -16,6 +16,7 @@
 #include "tests/bench/support/mistakes.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/world.h"
+#include "tests/support/fork_shared.h"
 
 #include <agpcs/nccl.h>
 #include <agpcs/replayer.h>
@@ -32,11 +33,8 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <new>
-#include <pthread.h>
 #include <string>
 #include <string_view>
-#include <sys/mman.h>
 #include <vector>
 
 namespace agpcs {
@@ -99,15 +97,8 @@ class GpuBuckets final : public NullExecutor, public RecordingExecutor {
 /// one's seconds.
 class Together {
  public:
-  explicit Together(int ranks) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&barrier_, &attributes, static_cast<unsigned>(ranks));
-  }
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
-  void meet() { pthread_barrier_wait(&barrier_); }
+  explicit Together(int ranks) : barrier_(ranks) {}
+  void meet() { barrier_.meet(); }
   /// Returns the slowest rank's seconds of `work`, which all begin at the same time.
   double slowest(const std::function<void()>& work) {
     meet();
@@ -125,17 +116,9 @@ class Together {
   ncclUniqueId id{};  ///< of the communicator of the calls by hand; rank 0's
 
  private:
-  pthread_barrier_t barrier_{};
+  SharedBarrier barrier_;
   std::atomic<double> slowest_{0};
 };
-
-/// Memory that processes which this one starts share with it.
-Together* shared(int ranks) {
-  void* const memory =
-      mmap(nullptr, sizeof(Together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) bench::end_with(fmt::format("{}: error: no memory", kName));
-  return new (memory) Together(ranks);  // until this process ends
-}
 
 /// The calls of a step made by hand: each bucket's all-reduce, then the loss's by way of the GPU.
 /// `blocking`: on a communicator as most programs have it, whose calls return when they are on the
@@ -281,7 +264,8 @@ void run(const Options& options, Buckets buckets) {
   for (std::int64_t& elements : buckets.elements) {
     elements = std::max<std::int64_t>(1, elements / options.divide);
   }
-  Together& together = *shared(options.ranks);
+  const ForkShared<Together> shared(options.ranks);
+  Together& together = *shared;
   std::vector<cudaStream_t> streams(static_cast<std::size_t>(options.ranks));
   const auto options_of = [&](int rank) {
     NcclOptions nccl;

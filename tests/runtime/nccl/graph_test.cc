@@ -267,7 +267,6 @@ TEST(NcclGraph, ARecordingThatAnOperatorBreaksOffIsThrownAwayOnAllRanks) {
   }
 }
 
-// Its numbers are in the host's memory, which it does not say.
 // What streams have been given since a capture began, on all its branches.
 std::size_t captured_on(cudaStream_t stream) {
   const std::shared_ptr<CUgraph_st> graph = stream->captured().graph;
@@ -300,6 +299,7 @@ TEST(NcclGraph, AnOperationIsRecordedBeforeItsCallerGoesOn) {
   });
 }
 
+// Its numbers are in the host's memory, which it does not say.
 class CarelessExecutor : public FakeExecutor, public RecordingExecutor {
  public:
   std::string recording_obstacle() const override { return {}; }

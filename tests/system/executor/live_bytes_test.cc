@@ -248,7 +248,9 @@ TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
     }
     const double ratio = static_cast<double>(peak) / static_cast<double>(expected);
     EXPECT_LT(ratio, 1.05) << "rank " << rank << ": " << peak << " bytes";
-    EXPECT_GT(ratio, 0.93) << "rank " << rank << ": " << peak << " bytes";
+    // Where parameters are divided, a gradient is counted that the loss's backward pass has freed.
+    EXPECT_GT(ratio, live_case.level == StateLevel::kParameters ? 0.93 : 0.95)
+        << "rank " << rank << ": " << peak << " bytes";
   }
 }
 

@@ -8,12 +8,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 /// Fills the inputs of a pass with its number, and says what has been filled.
 class Source {
@@ -99,6 +101,13 @@ TEST(ReadAhead, AnErrorComesWithItsPassAndNothingIsReadBehindIt) {
   EXPECT_EQ(ahead.take(2).status().message(), "row 7 has a label that is no class");
   EXPECT_THAT(source.all(), ElementsAre(0, 1, 2));
   EXPECT_THAT(values(ahead.take(3)), ElementsAre(3, 3, 3));
+}
+
+TEST(ReadAhead, AnExceptionIsAnErrorOfItsPass) {
+  ReadAhead ahead(
+      1, [](std::int64_t) { return ReadAhead::Inputs(); },
+      [](std::int64_t, const ReadAhead::Inputs&) -> Status { throw std::bad_alloc(); });
+  EXPECT_THAT(ahead.take(0).status().message(), HasSubstr("reading samples ahead: out of memory"));
 }
 
 }  // namespace
