@@ -26,8 +26,9 @@ struct TorchOptions {
   std::unique_ptr<DataSource> data;        ///< null: `make_synthetic_data(graph, seed)`
   std::unique_ptr<DataSource> evaluation;  ///< has rows; null: `begin_evaluation` is refused
   bool fixed_batch = false;                ///< every step trains on the samples of step 0
-  int batches = 1;                         ///< of a step (ReplayOptions::batches)
-  RateSchedule schedule;                   ///< of the learning rate; the plan's is the base
+  bool read_ahead = false;  ///< on a CPU, too: a device's next samples are read anyway
+  int batches = 1;          ///< of a step (ReplayOptions::batches)
+  RateSchedule schedule;    ///< of the learning rate; the plan's is the base
 };
 
 /// The time that an operator took in one pass.

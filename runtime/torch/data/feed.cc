@@ -94,7 +94,7 @@ Status StageFeed::fill(std::int64_t pass, const ReadAhead::Inputs& inputs) const
 
 // While a device computes, the host has time to read what comes next.
 Result<ReadAhead::Inputs> StageFeed::read(std::int64_t pass) {
-  if (device_.is_cpu() || options_->fixed_batch) {
+  if ((device_.is_cpu() && !options_->read_ahead) || options_->fixed_batch) {
     ReadAhead::Inputs inputs = allocate(pass);
     AGPCS_RETURN_IF_ERROR(fill(pass, inputs));
     return inputs;

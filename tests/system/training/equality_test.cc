@@ -125,6 +125,27 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
   testing::expect_equal_training(got, want, 1e-3);
 }
 
+// Micro-batches of 3, 2 and 2 samples, two batches a step, and ranks of unequal shares.
+TEST(TrainingByPlan, SamplesThatAreReadAheadAreTheSame) {
+  const Graph graph = testing::training_graph("tests/system/training/models/conv.onnx");
+  const auto reading = [](bool ahead, int batches) {
+    return [ahead, batches] {
+      TorchOptions options;
+      options.seed = 11;
+      options.read_ahead = ahead;
+      options.batches = batches;
+      return options;
+    };
+  };
+  for (const Shares& shares : {Shares{{3}}, Shares{{2, 1}}, Shares{{3}, {1, 2}}}) {
+    const Plan plan = testing::plan_with(graph, testing::training_of(7), shares, 3);
+    for (const int batches : {1, 2}) {
+      testing::expect_equal_training(testing::train(graph, plan, 5, reading(true, batches)),
+                                     testing::train(graph, plan, 5, reading(false, batches)), 0);
+    }
+  }
+}
+
 struct Division {
   const char* name;
   Shares shares;

@@ -42,8 +42,8 @@ std::string gpt(bool tied) {
   return testing::TransformerText({4, 6, 32, 4, 4, 64, 40, tied}).gpt();
 }
 
-/// Convolutions with group norm: a first one, and `blocks` residual ones. Without Relu: where one of
-/// its inputs is 0 but for rounding, another rounding is another gradient.
+/// Convolutions with group norm: a first one, and `blocks` residual ones. Without Relu: where one
+/// of its inputs is 0 but for rounding, another rounding is another gradient.
 std::string conv(int blocks) {
   std::string text = "input image fp32[n,3,8,8]\n";
   const auto layer = [&](const std::string& name, const std::string& in, int channels) {

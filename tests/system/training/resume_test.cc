@@ -192,6 +192,7 @@ class Resume : public ::testing::Test {
     TorchOptions options;
     options.seed = 11;
     options.threads = 1;
+    options.read_ahead = true;  // from whichever step a job goes on with
     return make_torch_executor(graph, std::move(options));
   }
 
