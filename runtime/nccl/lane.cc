@@ -94,7 +94,12 @@ Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
     }
   }
   if (operation.buffer.on_gpu && operation.moves()) {
-    AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
+    const Status recorded = record_compute(job.computed);
+    if (!recorded.ok()) {
+      const std::lock_guard lock(mutex_);
+      if (job.computed != nullptr) events_.push_back(job.computed);
+      return recorded;
+    }
   }
   std::unique_lock lock(mutex_);
   if (!failure_.ok()) {

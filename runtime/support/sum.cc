@@ -5,6 +5,7 @@
 #include "runtime/support/half.h"
 
 #include <cstdint>
+#include <type_traits>
 
 namespace agpcs {
 namespace {
@@ -13,7 +14,12 @@ template <typename T>
 void add_plain(void* to, const void* from, std::size_t elements) {
   T* __restrict out = static_cast<T*>(to);
   const T* __restrict in = static_cast<const T*>(from);
-  for (std::size_t i = 0; i < elements; ++i) out[i] = static_cast<T>(out[i] + in[i]);
+  // Sums of whole numbers that are too large wrap around, as on a GPU.
+  using Sum = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                          std::enable_if<true, T>>::type;
+  for (std::size_t i = 0; i < elements; ++i) {
+    out[i] = static_cast<T>(static_cast<Sum>(out[i]) + static_cast<Sum>(in[i]));
+  }
 }
 
 template <float (*Widen)(std::uint16_t), std::uint16_t (*Narrow)(float)>

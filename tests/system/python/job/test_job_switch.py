@@ -33,7 +33,7 @@ SLOW_A = CLUSTER.replace("hosts:", "  slow: {peak: {fp32: 10 GFLOPS, bf16: 10 GF
                          "memory_bandwidth: 2.5 GB/s, launch_overhead: 20 us}\nhosts:").replace("{kind: cpu,", "{kind: slow,", 1)
 ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replace(
     "momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
-CALM, SLOW, SLOWER = 60, 400, 100  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
+CALM, SLOW, SLOWER = 60, 3000, 100  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
 UNEVEN = "a/0:3,b/0:1"  # one stage of two replicas
 THREE = "a/0:5,a/1:3,b/0:2"
 
