@@ -46,13 +46,6 @@ inline void wait_for(Transport& transport, Stream stream, const Result<Ticket>& 
   expect_ok(transport.wait(stream, *ticket, kLong));
 }
 
-// Waits until all ranks of an open group are here.
-inline void meet(Transport& transport, int group) {
-  std::vector<int> here(1);
-  wait_for(transport, Stream::kCollective,
-           transport.all_reduce(buffer_of(here, DType::kInt32), group, AllReduce::kRing));
-}
-
 // A failure may show when the message is posted or when it is waited for.
 inline Status receive(Transport& transport, std::vector<int>& values, int peer) {
   const auto ticket = transport.recv(buffer_of(values, DType::kInt32), peer, 999);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises of all-reduces along flows.
 #include "tests/runtime/transport/conformance.h"
+#include "tests/support/fork_shared.h"
 #include "tests/support/plan_flows.h"
 
 #include <gmock/gmock.h>
@@ -163,10 +164,11 @@ TEST_P(TransportConformanceFlows, APeerThatLeavesAFlowIsNoticed) {
 }
 
 TEST_P(TransportConformanceFlows, AnAbortEndsAFlow) {
-  run(3, [](Transport& transport) {
+  const ForkShared<SharedBarrier> opened(3);
+  run(3, [&](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
     open_flows(transport, 0, {testing::star_flow(3)});
-    meet(transport, 0);
+    opened->meet();
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> values(3'000'000);
     const auto ticket = transport.all_reduce_flow(buffer_of(values, DType::kInt32), 0);

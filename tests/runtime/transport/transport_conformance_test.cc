@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises, run on each of them.
 #include "tests/runtime/transport/conformance.h"
+#include "tests/support/fork_shared.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -302,9 +303,10 @@ TEST_P(TransportConformance, ATimeoutOfAReductionNamesTheRankThatIsMissing) {
 }
 
 TEST_P(TransportConformance, AbortWakesEveryWaiterWithItsReason) {
-  run(3, [](Transport& transport) {
+  const ForkShared<SharedBarrier> opened(3);
+  run(3, [&](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
-    meet(transport, 0);
+    opened->meet();
     // Ranks 1 and 2 wait for each other, and take no part in what rank 0 does.
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> a(1 << 16), b(4), c(4);  // a: so much that it only leaves when it is awaited
