@@ -5,7 +5,6 @@
 #include "runtime/support/half.h"
 
 #include <cstdint>
-#include <type_traits>
 
 namespace agpcs {
 namespace {
@@ -14,12 +13,7 @@ template <typename T>
 void add_plain(void* to, const void* from, std::size_t elements) {
   T* __restrict out = static_cast<T*>(to);
   const T* __restrict in = static_cast<const T*>(from);
-  // Sums of whole numbers that are too large wrap around, as on a GPU.
-  using Sum = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                          std::enable_if<true, T>>::type;
-  for (std::size_t i = 0; i < elements; ++i) {
-    out[i] = static_cast<T>(static_cast<Sum>(out[i]) + static_cast<Sum>(in[i]));
-  }
+  for (std::size_t i = 0; i < elements; ++i) out[i] = static_cast<T>(out[i] + in[i]);
 }
 
 template <float (*Widen)(std::uint16_t), std::uint16_t (*Narrow)(float)>
@@ -37,10 +31,11 @@ Adder adder_of(DType type) {
       return add_plain<float>;
     case DType::kFp64:
       return add_plain<double>;
+    // Without their sign: sums that are too large wrap around, as on a GPU.
     case DType::kInt64:
-      return add_plain<std::int64_t>;
+      return add_plain<std::uint64_t>;
     case DType::kInt32:
-      return add_plain<std::int32_t>;
+      return add_plain<std::uint32_t>;
     case DType::kFp16:
       return add_half<float_of_fp16, fp16_of>;
     case DType::kBf16:

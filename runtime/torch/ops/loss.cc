@@ -42,6 +42,14 @@ at::Tensor sum_over_classes(const Predicted& x, std::int64_t ignored) {
   return -of_label.sum() / x.log_probability.size(1);
 }
 
+// Returns the mean over labels that count: those of the step's batch if they are known, else
+// `labels`.
+at::Tensor mean_of(const OpCall& call, const at::Tensor& sum, const at::Tensor& labels,
+                   std::int64_t ignored) {
+  if (call.labels_per_sample == nullptr) return sum / labels.ne(ignored).sum();
+  return sum / (*call.labels_per_sample * static_cast<double>(call.random.samples));
+}
+
 // Sums the losses of labels that count. Its gradient is made in its own memory, where ATen makes
 // that of the logarithms of the probabilities beside it, which is as large.
 class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
@@ -80,10 +88,8 @@ at::Tensor plain_cross_entropy(const OpCall& call) {
   const at::Tensor labels = call.input(1).to(at::kLong);
   const std::int64_t ignored = call.op.int_attribute("ignore_index", kIgnoredLabel);
   const at::Tensor sum = CrossEntropy::apply(call.input(0), labels, ignored);
-  if (call.labels_per_sample != nullptr) {
-    return sum / (*call.labels_per_sample * static_cast<double>(call.random.samples));
-  }
-  return reduction_of(call) == at::Reduction::Sum ? sum : sum / labels.ne(ignored).sum();
+  const bool sums = call.labels_per_sample == nullptr && reduction_of(call) == at::Reduction::Sum;
+  return sums ? sum : mean_of(call, sum, labels, ignored);
 }
 
 // Computes the loss from `log_probability` ([N, C, ...]) and the labels (input 1, [N, ...]).
@@ -100,8 +106,7 @@ at::Tensor negative_log_likelihood(const OpCall& call, const at::Tensor& log_pro
   }
   at::Tensor sum = negative_log(x, weights, at::Reduction::Sum, ignored);
   if (smoothing != 0) sum = (1 - smoothing) * sum + smoothing * sum_over_classes(x, ignored);
-  if (call.labels_per_sample == nullptr) return sum / x.labels.ne(ignored).sum();
-  return sum / (*call.labels_per_sample * static_cast<double>(call.random.samples));
+  return mean_of(call, sum, x.labels, ignored);
 }
 
 Tensors negative_log_likelihood_loss(const OpCall& call) {
