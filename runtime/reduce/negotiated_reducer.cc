@@ -93,6 +93,7 @@ class NegotiatedReducer final : public ReducerBase {
   std::vector<int> inbox_;   // submitted since the last cycle began
   std::size_t reduced_ = 0;  // gradients summed in this step
   bool stopping_ = false;
+  bool ended_ = false;  // the worker is done
 
   std::thread worker_;
 };
@@ -111,7 +112,6 @@ NegotiatedReducer::~NegotiatedReducer() {
               fmt::format("rank {} left in the middle of a step", transport_.rank())});
   }
   worker_.join();
-  if (!failure_.ok()) let_go();
 }
 
 Status NegotiatedReducer::submit(int index, const Buffer& buffer) {
@@ -130,9 +130,10 @@ Result<Buffer> NegotiatedReducer::place_of(int /*gradient*/) {
   return invalid_input("only planned reductions have a place for each gradient");
 }
 
+// After an error nothing touches the caller's gradients any more.
 Status NegotiatedReducer::wait_all() {
   Lock lock(mutex_);
-  AGPCS_RETURN_IF_ERROR(wait_until(
+  const Status status = wait_until(
       lock, [&] { return reduced_ == set_.gradients.size(); },
       [&] {
         return fmt::format(
@@ -140,7 +141,12 @@ Status NegotiatedReducer::wait_all() {
             "ranks are late",
             set_.gradients.size() - reduced_, set_.gradients.size(), options_.limit.count(),
             transport_.rank());
-      }));
+      });
+  if (!status.ok()) {
+    if (!lock.owns_lock()) lock.lock();
+    changed_.wait(lock, [&] { return ended_; });
+    return status;
+  }
   reduced_ = 0;
   begin_step();
   return {};
@@ -153,9 +159,15 @@ void NegotiatedReducer::run() {
     const Status status = caught([&] { return cycle(); });
     if (!status.ok()) {
       [[maybe_unused]] const Status known = fail(status);
-      return;
+      break;
     }
   }
+  if (!failure().ok()) let_go();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
 }
 
 // Waits until there is something to negotiate and the cycle may begin, then takes in what came.

@@ -8,6 +8,8 @@
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -30,6 +32,15 @@ struct WorldKind {
 };
 
 inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }  // NOLINT
+
+/// Tests over each of several transports. One that cannot run here is skipped with the reason.
+class OverWorld : public ::testing::TestWithParam<WorldKind> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
+  }
+};
 
 /// All that this binary tests.
 std::vector<WorldKind> worlds();

@@ -150,6 +150,10 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  "where stages may be cut: " + joined(cut_words()) +
                      " (default: operators; modules leaves each layer, and each module outside of "
                      "a list of layers, whole)");
+  app.add_flag_callback(
+      "--idle-ranks", [&a] { a.compile.problem.ranks = Ranks::kAll; },
+      "give each device that the plan does not use an idle rank, so that a job that plans anew "
+      "(agpcs-run --replan) may use it later");
   app.add_option("--bucket-bytes", a.compile.problem.bucket_bytes,
                  "most bytes of gradients reduced together (default: the planner chooses)")
       ->check(at_least(1));

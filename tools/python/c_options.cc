@@ -103,6 +103,7 @@ Result<CompileOptions> options_of_json(std::string_view text) {
   AGPCS_TRY(Json json, parse_json(text, {.name = "options"}));
   Options options(std::move(json));
   CompileOptions o;
+  bool idle_ranks = false;
   options.read("model", o.model)
       .read("cluster", o.cluster)
       .read("dims", o.dims)
@@ -132,7 +133,9 @@ Result<CompileOptions> options_of_json(std::string_view text) {
       .read("bound", o.plan.bound)
       .read("threads", o.plan.threads)
       .read("micro_batches", o.problem.micro_batches)
-      .read("bucket_bytes", o.problem.bucket_bytes);
+      .read("bucket_bytes", o.problem.bucket_bytes)
+      .read("idle_ranks", idle_ranks);
+  if (idle_ranks) o.problem.ranks = Ranks::kAll;
   AGPCS_RETURN_IF_ERROR(options.status());
   return o;
 }

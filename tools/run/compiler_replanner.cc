@@ -193,6 +193,9 @@ void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,
   for (const int rank : report.lost_ranks) {
     text += fmt::format("{} is lost\n", names.at(static_cast<std::size_t>(rank)));
   }
+  for (const DeviceId device : devices_to_leave(names, {}, cluster_)) {
+    text += fmt::format("{} has no rank, so no plan may use it\n", cluster_.device_name(device));
+  }
   const std::lock_guard lock(mutex_);
   text_ = std::move(text);
 }

@@ -165,7 +165,8 @@ class GradientReducer {
   /// valid while the reducer lives. In other cases: kInvalidInput.
   virtual Result<Buffer> place_of(int gradient) = 0;
 
-  /// Waits until every gradient of the step is summed, and ends the step.
+  /// Waits until every gradient of the step is summed, and ends the step. After an error, too, the
+  /// buffers are the caller's again: nothing touches them any more.
   virtual Status wait_all() = 0;
 
   virtual ReducerStats stats() const = 0;

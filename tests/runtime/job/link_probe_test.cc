@@ -115,13 +115,7 @@ TEST(LinkTraffic, AreTheEndsOfAFlowsMessages) {
   EXPECT_EQ(pairs_text(plan), "0>1 0>2 1>2 2>0 2>3 3>0 ");
 }
 
-class ProbeOver : public testing::TestWithParam<WorldKind> {
- protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-};
+class ProbeOver : public OverWorld {};
 
 INSTANTIATE_TEST_SUITE_P(All, ProbeOver,
                          testing::Values(loopback_world(), tcp_world(), gloo_world()),

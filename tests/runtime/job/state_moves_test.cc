@@ -240,13 +240,7 @@ void expect_filled(const Executor& executor, const std::string& what) {
   }
 }
 
-class StateMovesOver : public ::testing::TestWithParam<WorldKind> {
- protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-};
+class StateMovesOver : public OverWorld {};
 
 INSTANTIATE_TEST_SUITE_P(Transports, StateMovesOver, ::testing::ValuesIn(worlds()),
                          [](const auto& param) { return param.param.name; });

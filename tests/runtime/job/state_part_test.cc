@@ -141,7 +141,7 @@ class Store {
   std::vector<float> values_;
 };
 
-class PartMovesOver : public ::testing::TestWithParam<WorldKind> {};
+class PartMovesOver : public OverWorld {};
 
 INSTANTIATE_TEST_SUITE_P(All, PartMovesOver, ::testing::ValuesIn(worlds()),
                          [](const auto& world) { return world.param.name; });
@@ -149,9 +149,6 @@ INSTANTIATE_TEST_SUITE_P(All, PartMovesOver, ::testing::ValuesIn(worlds()),
 // Of three ranks: parts of columns, of rows in bands, other parts of columns, and the whole. The
 // tensor has several chunks.
 TEST_P(PartMovesOver, BringEveryPartWhatItNeeds) {
-  if (const std::string obstacle = GetParam().obstacle(); !obstacle.empty()) {
-    GTEST_SKIP() << obstacle;
-  }
   constexpr std::int64_t kColumns = 1000, kRows = 2500, kAll = kColumns * kRows;
   static_assert(kAll > 2 * kStateChunk);
   const StateItem whole{"w", "value", kAll};

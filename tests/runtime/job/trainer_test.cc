@@ -88,13 +88,8 @@ constexpr int kSteps = 200;
 // Six exchanges more, in which a step lost or doubled by the move would show.
 constexpr std::int64_t kStepsAfter = 30;
 
-class TrainerOver : public ::testing::TestWithParam<WorldKind> {
+class TrainerOver : public OverWorld {
  protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-
   /// Trains `steps` steps, or `kStepsAfter` from where it is decided whether the plan stays, and
   /// checks losses, and every rank's parameters at the end, against one process that computes all
   /// samples.

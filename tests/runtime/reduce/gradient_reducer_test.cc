@@ -207,15 +207,36 @@ TEST_P(ReducerOver, ARankThatLeavesInTheMiddleOfAStepIsNamed) {
   const GradientSet declared = set({4, 4});
   std::barrier created(2);
   run(2, [&](Transport& transport) {
+    Gradients gradients(declared, transport.rank());  // outlives the reducer, which may use it
     auto reducer = reducer_of(declared, transport, options_of(way()));
     created.arrive_and_wait();
-    Gradients gradients(declared, transport.rank());
     // What the other rank does may be known already.
     [[maybe_unused]] Status seen = reducer->submit(0, gradients.buffer(0));
     if (transport.rank() == 1) return;
     seen = reducer->submit(1, gradients.buffer(1));
     EXPECT_THAT(reducer->wait_all().message(), HasSubstr("rank 1 left in the middle of a step"));
   });
+}
+
+TEST_P(ReducerOver, AfterAnErrorNothingTouchesTheGradients) {
+  const GradientSet declared = set({1 << 19, 4, 4});
+  for (int round = 0; round < 5; ++round) {
+    std::barrier created(2);
+    run(2, [&](Transport& transport) {
+      Gradients gradients(declared, transport.rank());
+      auto reducer = reducer_of(declared, transport, options_of(way()));
+      created.arrive_and_wait();
+      [[maybe_unused]] Status seen = reducer->submit(0, gradients.buffer(0));
+      seen = reducer->submit(1, gradients.buffer(1));
+      if (transport.rank() == 1) return;  // while the first group is summed
+      seen = reducer->submit(2, gradients.buffer(2));
+      EXPECT_FALSE(reducer->wait_all().ok());
+      gradients.at(0).assign(gradients.at(0).size(), -1);
+      reducer.reset();
+      const auto touched = [](float value) { return value != -1; };
+      EXPECT_EQ(std::ranges::count_if(gradients.at(0), touched), 0);
+    });
+  }
 }
 
 TEST_P(ReducerOver, WhatRanksDeclareDifferentlyIsNamedOnEveryRank) {

@@ -20,13 +20,8 @@ namespace agpcs {
 inline ReplayOptions patient() { return {std::chrono::seconds(60)}; }
 
 /// Tests of the replayer over each transport.
-class ReplayerOver : public testing::TestWithParam<WorldKind> {
+class ReplayerOver : public OverWorld {
  protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-
   /// Compares what a rank holds with what one process has learned.
   using Compare = std::function<void(int rank, const FakeExecutor&, const FakeOutcome&)>;
 

@@ -58,12 +58,8 @@ inline void stay_until_failure(Transport& transport, int peer) {
   EXPECT_FALSE(receive(transport, never, peer).ok());
 }
 
-class TransportConformance : public ::testing::TestWithParam<WorldKind> {
+class TransportConformance : public OverWorld {
  protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
   void run(int ranks, const std::function<void(Transport&)>& body) { GetParam().run(ranks, body); }
 };
 

@@ -173,6 +173,10 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan.shares, (32, 32))
         self.assertEqual({group.ranks for group in plan.groups}, {(0,), (1,)})
 
+    def test_devices_without_work_may_have_idle_ranks(self):
+        self.assertEqual(quick(layout="local/1").ranks, 1)
+        self.assertEqual([stage.ranks for stage in quick(layout="local/1", idle_ranks=True).stages], [(1,), (0,)])
+
     def test_saves_what_load_reads_and_agpcs_plan_checks(self):
         plan = quick()
         with tempfile.TemporaryDirectory() as folder:

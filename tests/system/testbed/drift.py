@@ -141,7 +141,7 @@ class Experiment:
         text = clusters.cluster_yaml(cluster, memory_bytes(), profile.name)
         path.write_text(text.replace("optimizer: sgd", f"optimizer: {{kind: sgd, learning_rate: {LEARNING_RATE}}}"))
         plan = folder / f"{MODEL}.plan"
-        report = commands.compile(self.model, path, plan, ["--batch", str(cases.BATCH[MODEL])])
+        report = commands.compile(self.model, path, plan, ["--batch", str(cases.BATCH[MODEL]), "--idle-ranks"])
         return path, plan, [each["device"] for each in report["devices"]], report["step_seconds"]
 
     def in_turns(self, bed, cluster, plans):

@@ -194,6 +194,24 @@ TEST_F(CompileCommand, CutsAtModulesWhereTheFileSaysThem) {
                         "torch.onnx.export(..., dynamo=True)\n"));
 }
 
+TEST_F(CompileCommand, GivesIdleRanksToDevicesThatThePlanDoesNotUse) {
+  const auto stages_of = [&](const std::vector<std::string>& more) {
+    const Result<Plan> plan = parse_plan(plan_of(more), "my.plan");
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    Process check({command_path("agpcs-plan"), "check", path("my.plan"), "--model", kModel,
+                   "--cluster", kCluster});
+    EXPECT_EQ(check.wait(), 0) << check.errors();
+    return plan->stages;
+  };
+  EXPECT_EQ(stages_of({"--layout", "ampere/1"}).size(), 1);
+  const std::vector<PlanStage> stages = stages_of({"--layout", "ampere/1", "--idle-ranks"});
+  ASSERT_EQ(stages.size(), 2);
+  EXPECT_THAT(stages[0].devices, testing::ElementsAre("ampere/1"));
+  EXPECT_EQ(stages[0].ranks, std::vector<int>{5});
+  EXPECT_TRUE(stages[1].idle());
+  EXPECT_EQ(stages[1].ranks, (std::vector<int>{0, 1, 2, 3, 4, 6, 7}));
+}
+
 TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
   Process process({command_path("agpcs-compile"), "--help"});
   EXPECT_EQ(process.wait(), 0);

@@ -221,7 +221,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
          policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
          without: Iterable[str] = (), teams: bool = False, threads: int | None = None, micro_batches: int | None = None,
-         bucket_bytes: int | None = None, bound: bool = True) -> Plan:
+         bucket_bytes: int | None = None, idle_ranks: bool = False, bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
@@ -236,6 +236,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
+    `idle_ranks=True` gives each device that the plan does not use an idle rank, which a job of agpcs-run that plans anew may use
+    later; `agpcs.torch.Job` does not run such plans.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
     The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. The compiler's warnings
@@ -254,7 +256,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
         "train": _names("train", train), "inference_graph": bool(inference_graph),
         "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
         "all_reduce": all_reduce, "cut_at": cut_at, "without": _names("without", without), "bound": bool(bound),
-        "threads": len(os.sched_getaffinity(0))}
+        "idle_ranks": bool(idle_ranks), "threads": len(os.sched_getaffinity(0))}
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
