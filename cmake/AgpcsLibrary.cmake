@@ -134,7 +134,7 @@ endif()
 # only where all that is linked has the marks, which Debian 12's start files (Scrt1.o, crti.o, crtn.o) and ONNX's library
 # lack. The sanitizers bring checks of their own, which _FORTIFY_SOURCE is in the way of.
 add_library(agpcs_hardening INTERFACE)
-if(NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
+if(AGPCS_HARDENING AND NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
   include(CheckCXXCompilerFlag)
   foreach(flag -fstack-protector-strong -fcf-protection)
     string(MAKE_C_IDENTIFIER "agpcs_has${flag}" has)

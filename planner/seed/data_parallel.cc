@@ -20,11 +20,13 @@
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
 
 constexpr std::size_t kDataParallelKept = 8;
+constexpr std::size_t kMostHelped = 3;  // numbers of micro-batches with which a stage is helped
 
 using MakeStage = std::function<StageSpec(std::int64_t samples)>;
 
@@ -80,19 +82,20 @@ Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std:
 /// Whether a stage may recompute.
 enum class Recomputes : std::uint8_t { kNo, kYes };
 
-/// Returns a strategy with fewer micro-batches than `plain`, if `fit_memory` makes it fit, with
-/// what devices may divide.
-std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
-                                        const Strategy& plain, std::size_t devices,
-                                        const MakeStage& make, StateLevel most_divided,
-                                        Recomputes recomputes, Offloads offloads) {
+/// Returns strategies with fewer micro-batches than `plain` that `fit_memory` makes fit, with what
+/// devices may divide: the one with the fewest, and where that recomputes, those with the next
+/// numbers, as with smaller micro-batches it may keep more.
+std::vector<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
+                                      const Strategy& plain, std::size_t devices,
+                                      const MakeStage& make, StateLevel most_divided,
+                                      Recomputes recomputes, Offloads offloads) {
   std::vector<std::int64_t> counts = counts_for(problem, devices);
   const bool fits = evaluator.lacking(plain) <= 0;
   std::erase_if(counts, [&](std::int64_t count) {
     return fits ? count >= plain.micro_batches : count > plain.micro_batches;
   });
-  if (counts.empty()) return std::nullopt;
-  std::optional<Strategy> helped;  // with the fewest micro-batches that fit
+  if (counts.empty()) return {};
+  std::optional<Strategy> helped;  // the last that fits
   const auto fits_with = [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
     if (!fit_memory(problem, evaluator, strategy, most_divided, SampleMoves::kYes, offloads)) {
@@ -103,8 +106,14 @@ std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evalu
     return true;
   };
   const std::size_t first = first_enough(counts, fits_with);
-  if (!helped) fits_with(counts[first]);
-  return helped;
+  std::vector<Strategy> found;
+  if (helped || fits_with(counts[first])) found.push_back(*std::move(helped));
+  for (std::size_t i = first + 1; i < counts.size() && !found.empty(); ++i) {
+    if (found.size() == kMostHelped || !found.back().stages[0].recompute) break;
+    if (!fits_with(counts[i])) break;
+    found.push_back(*std::move(helped));
+  }
+  return found;
 }
 
 class DataParallelSeeder : public Seeder {
@@ -132,16 +141,23 @@ class DataParallelSeeder : public Seeder {
       };
       // Gradients that are divided let fewer micro-batches fit, which need not be faster.
       // Parameters are divided where nothing else fits without recomputation.
-      auto whole = helped(StateLevel::kOptimizer);
-      std::optional<Strategy> filled;
+      std::vector<Strategy> whole = helped(StateLevel::kOptimizer), filled;
       if (may_divide(problem, StateLevel::kGradients)) filled = helped(StateLevel::kGradients);
-      const auto keeps = [](const std::optional<Strategy>& strategy) {
-        return strategy && !strategy->stages[0].recompute;
+      const auto keeps = [](const std::vector<Strategy>& found) {
+        return !found.empty() && !found.front().stages[0].recompute;
+      };
+      const auto add_if = [&](std::vector<Strategy> found, const auto& is_wanted) {
+        for (Strategy& strategy : found) {
+          if (is_wanted(strategy.stages[0])) add(std::move(strategy));
+        }
+      };
+      const auto is_offloaded = [](const StageSpec& spec) { return spec.state_in_host; };
+      const auto is_gathered = [](const StageSpec& spec) {
+        return spec.state == StateLevel::kParameters;
       };
       for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
         if (!may_offload(problem)) break;
-        auto offloaded = helped(StateLevel::kGradients, recomputes, Offloads::kYes);
-        if (offloaded && offloaded->stages[0].state_in_host) add(*std::move(offloaded));
+        add_if(helped(StateLevel::kGradients, recomputes, Offloads::kYes), is_offloaded);
       }
       const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
       if (!fits && may_divide(problem, StateLevel::kParameters)) {
@@ -149,16 +165,14 @@ class DataParallelSeeder : public Seeder {
         for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
           for (const Offloads offloads : {Offloads::kNo, Offloads::kYes}) {
             if (offloads == Offloads::kYes && !may_offload(problem)) break;
-            auto gathered = helped(StateLevel::kParameters, recomputes, offloads);
-            if (gathered && gathered->stages[0].state == StateLevel::kParameters) {
-              add(*std::move(gathered));
-            }
+            add_if(helped(StateLevel::kParameters, recomputes, offloads), is_gathered);
           }
         }
       }
       add(std::move(plain));
-      if (filled && filled->stages[0].state >= StateLevel::kGradients) add(*std::move(filled));
-      if (whole) add(*std::move(whole));
+      add_if(std::move(filled),
+             [](const StageSpec& spec) { return spec.state >= StateLevel::kGradients; });
+      add_if(std::move(whole), [](const StageSpec&) { return true; });
     }
     return thin_out(model, evaluator, std::move(candidates), kDataParallelKept);
   }

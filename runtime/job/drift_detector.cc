@@ -35,11 +35,6 @@ constexpr std::size_t kAlike = 3, kLearned = 8;
 /// about to change.
 constexpr std::int64_t kAtATime = 2;
 constexpr int kHeld = 2;
-/// Part of the threshold that makes a suspicion: without noise, one exchange that is far off
-/// is enough.
-constexpr double kSuspicion = 0.4;
-/// Least value of a time, as a part of the expected time.
-constexpr double kLeastPart = 1e-3;
 /// A sum must reach kAboveNoise times the height that noise reached in the last kRemembered
 /// exchanges, but at most kMostThresholds thresholds.
 constexpr double kAboveNoise = 2, kMostThresholds = 8;
@@ -72,24 +67,6 @@ double middle_of(std::vector<double> values) {
   return std::clamp(0.0, values[(values.size() - 1) / 2], values[values.size() / 2]);
 }
 
-/// Says why a device computes at another speed; empty where that is not known.
-std::string_view why_of(const DriftChange& change) {
-  const bool slower = change.factor > 1;
-  switch (change.cause) {
-    case DriftCause::kUnknown:
-      return "";
-    case DriftCause::kWork:
-      return slower ? ": it needs more processor time" : ": it needs less processor time";
-    case DriftCause::kHeld:
-      return slower ? ": a quota or its host holds its processor back"
-                    : ": no quota and no host holds its processor back any more";
-    case DriftCause::kTaken:
-      return slower ? ": other work has its processor, or it waits"
-                    : ": no other work has its processor any more";
-  }
-  return "";
-}
-
 /// Returns the ranks of the stages of a program and of those that exchange activations with them.
 std::vector<int> ranks_around(const Plan& plan, int program) {
   const int first = plan.programs[static_cast<std::size_t>(program)].stage;
@@ -106,24 +83,6 @@ std::vector<int> ranks_around(const Plan& plan, int program) {
 }
 
 }  // namespace
-
-std::string describe(const Plan& plan, const DriftChange& change) {
-  std::string what, more;
-  if (change.quantity == Quantity::kCompute) {
-    what = fmt::format("{} computes", device_of_rank(plan, change.rank));
-    more = change.factor > 1 ? "slower" : "faster";
-  } else {
-    what = change.quantity == Quantity::kAllReduce
-               ? fmt::format("all-reduces of {} take",
-                             names_of_stages(plan, plan.stage_of_rank(change.rank)))
-               : fmt::format("sends of {} take", device_of_rank(plan, change.rank));
-    more = change.factor > 1 ? "longer" : "shorter";
-  }
-  const double times = change.factor > 1 ? change.factor : 1 / std::max(change.factor, 1e-6);
-  if (times < 1.1) return fmt::format("{} as expected again since step {}", what, change.since);
-  return fmt::format("{} {:.3g} times {} than expected since step {}{}", what, times, more,
-                     change.since, why_of(change));
-}
 
 DriftDetector::DriftDetector(const Plan& plan, const DriftOptions& options)
     : ranks_(plan.rank_count()),
@@ -422,44 +381,6 @@ bool DriftDetector::settle(Series& series) {
   if (series.clocked) excuse_communication(series);
   series.established = !normal;
   return before || series.established;
-}
-
-void DriftDetector::list_established() {
-  established_.clear();
-  for (const Series& series : series_) {
-    if (series.established) established_.push_back(change_of(series));
-  }
-}
-
-DriftChange DriftDetector::change_of(const Series& series) const {
-  const auto seconds = [&](double log) {
-    return std::exp(log) * (series.expected_seconds + series.floor_seconds) - series.floor_seconds;
-  };
-  const double least = kLeastPart * series.expected_seconds;
-  const double factor =
-      std::max(seconds(series.reference), least) / std::max(seconds(series.normal), least);
-  return {series.quantity, series.ranks.front(), factor, series.since, series.cause};
-}
-
-std::vector<double> DriftDetector::computing() const {
-  std::vector<double> ratios(static_cast<std::size_t>(ranks_), 1);
-  for (const Series& series : series_) {
-    if (series.quantity != Quantity::kCompute) continue;
-    const double floor = series.floor_seconds / series.expected_seconds;
-    // What a busy machine makes of wall times is no property of the device; its own time is.
-    const double change = series.established ? series.reference - series.normal : 0;
-    const double level = series.clocked && !series.steady ? change : series.reference;
-    const double ratio = std::exp(level) * (1 + floor) - floor;
-    ratios[static_cast<std::size_t>(series.ranks.front())] = std::max(ratio, kLeastPart);
-  }
-  return ratios;
-}
-
-bool DriftDetector::suspects_links() const {
-  return std::any_of(series_.begin(), series_.end(), [&](const Series& series) {
-    return series.quantity != Quantity::kCompute &&
-           std::max(series.up.value, series.down.value) > kSuspicion * threshold(series.quantity);
-  });
 }
 
 void DriftDetector::learn_communication_anew() {

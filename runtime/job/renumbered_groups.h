@@ -3,15 +3,23 @@
 // its own.
 #pragma once
 
+#include "ir/plan/body/groups.h"
 #include "runtime/support/recording.h"
 
+#include <agpcs/plan.h>
 #include <agpcs/transport.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+/// Returns how many numbers a plan's groups and flows take, from 0 on.
+inline int numbers_of(const Plan& plan) {
+  return std::max(group_count(plan), static_cast<int>(plan.flows.size()));
+}
 
 /// Adds `first` to the number of each group and flow. `transport` must outlive it.
 class RenumberedGroups final : public Transport, public RecordingTransport {

@@ -35,7 +35,6 @@ namespace agpcs {
 namespace {
 
 constexpr int kTransportNumbers = 65536;  // numbers for groups, and for flows
-
 // Indices of words in a report (`report_words`).
 constexpr std::size_t kStopWord = 0;  // number of ranks that ask to stop
 constexpr std::size_t kPlanWord = 1;  // rank 0's: bytes of a better plan's text, or a value below
@@ -53,13 +52,11 @@ constexpr std::size_t kRecentSteps = 16;
 // a quota that stops a rank sooner than that.
 constexpr double kProbeOfStep = 0.2, kLeastProbe = 0.05;
 
+// Exchanges for which a plan waits, at most, while a device may be about to change as well.
+constexpr int kMostWaits = 6;
+
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
-}
-
-// Returns how many numbers a plan's groups and flows take, from 0 on.
-int numbers_of(const Plan& plan) {
-  return std::max(group_count(plan), static_cast<int>(plan.flows.size()));
 }
 
 // A plan and all that replays it. Members are destroyed in reverse order.
@@ -115,6 +112,7 @@ class PlanTrainer final : public Trainer {
   bool wants_glance() const;
   void watch_replanning();
   void say_waiting();
+  std::size_t announced_size();
   void consider(Replan replan);
   void keep(std::string why, const Replan* replan = nullptr);
   Result<double> seconds_to_move(const Plan& plan) const;
@@ -126,7 +124,6 @@ class PlanTrainer final : public Trainer {
     if (options_.on_event) options_.on_event(event);
   }
   TrainerEvent event(TrainerEvent::Kind kind) const;
-  double typical_step() const;
 
   const int rank_;
   Transport& transport_;
@@ -158,6 +155,7 @@ class PlanTrainer final : public Trainer {
   bool keep_ = false;     // the next exchange says `kKeep`
   bool waiting_ = false;  // a search is due once the budget allows it
   bool said_waiting_ = false;
+  int waits_ = 0;  // exchanges in which the proposal was not announced
 };
 
 Status PlanTrainer::begin(const Plan& plan) {
@@ -214,7 +212,7 @@ void PlanTrainer::fill_report() {
   const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
   std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));
   watch_replanning();
-  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_text_.size());
+  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(announced_size());
   if (words[kPlanWord] == 0)
     words[kPlanWord] = wants_probe() ? kProbe : wants_glance() ? kGlance : 0;
   keep_ = false;
@@ -230,8 +228,7 @@ void PlanTrainer::read_report(const StepReport& report) {
   }
   stops_ = words[kStopWord] > 0;
   next_step_ = report.step + 1;
-  if (!exchanged) return;
-  if (now_->steps <= warm_up_steps_) return;
+  if (!exchanged || now_->steps <= warm_up_steps_) return;
   std::vector<RankStatistics> by_rank(static_cast<std::size_t>(transport_.size()));
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     StatisticsWords of_rank{};
@@ -307,6 +304,7 @@ void PlanTrainer::tell_drift() {
   proposal_text_.clear();
   replanning_->stop();
   waiting_ = true;
+  waits_ = 0;
 }
 
 // Returns whether to ask for a probe of all links: on rank 0, while something differs from the
@@ -328,10 +326,6 @@ TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
   made.kind = kind;
   made.step = next_step_;
   return made;
-}
-
-double PlanTrainer::typical_step() const {
-  return recent_.empty() ? 0 : median({recent_.begin(), recent_.end()});
 }
 
 // Follows the search for a better plan. Called on rank 0 before each exchange.
@@ -357,7 +351,7 @@ void PlanTrainer::watch_replanning() {
   hardware.computing = now_->detector->computing();
   hardware.before = now_->links->before();
   hardware.now = now_->links->now();
-  hardware.step_seconds = typical_step();
+  if (!recent_.empty()) hardware.step_seconds = median({recent_.begin(), recent_.end()});
   replanning_->start(now_->plan, hardware);
 }
 
@@ -367,6 +361,12 @@ void PlanTrainer::say_waiting() {
   kept.why = fmt::format("there were {} moves within {:.0f} s; the next one has to wait",
                          options_.switching.most_switches, options_.switching.window_seconds);
   tell(kept);
+}
+
+// Returns the size of the proposal, or 0 as long as it waits: changes often come together.
+std::size_t PlanTrainer::announced_size() {
+  if (proposal_text_.empty() || !now_->detector->suspects_devices()) return proposal_text_.size();
+  return waits_++ < kMostWaits ? 0 : proposal_text_.size();
 }
 
 void PlanTrainer::consider(Replan replan) {

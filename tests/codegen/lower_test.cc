@@ -18,18 +18,6 @@ namespace {
 
 using namespace testing;  // NOLINT: the builders
 
-/// The lines of the plan's text from the one that starts with `first` to the next section.
-std::string section(const Plan& plan, const std::string& first) {
-  const std::string text = "\n" + print_plan(plan);
-  std::size_t begin = text.find("\n" + first);
-  if (begin == std::string::npos) return "";
-  std::size_t end = ++begin;
-  do {
-    end = text.find('\n', end) + 1;
-  } while (end < text.size() && text[end] == ' ');
-  return text.substr(begin, end - begin);
-}
-
 /// All lines that start with `word`, with the indented ones below each.
 std::string sections(const Plan& plan, std::string_view word) {
   std::string result;
@@ -336,80 +324,6 @@ TEST(Lower, APlanThatCutsAMeanOverOneReplicasSamplesIsRefused) {
   EXPECT_EQ(verify_plan_against(*plan, graph, two_hosts()).message(),
             "plan: error: 'aux' goes from stage s0 to stage s1, but cannot be split by samples\n"
             "  hint: the operators that make and read it share a stage");
-}
-
-TEST(Lower, AStageHoldsNoMoreMicroBatchesThanStagesFollowIt) {
-  const Plan plan = plan_of_strategy(strategies()[3].second);
-  ASSERT_EQ(plan.programs.size(), 4u);
-  for (int s = 0; s < 4; ++s) {
-    EXPECT_EQ(most_in_flight(plan.programs[static_cast<std::size_t>(s)]), 4 - s) << s;
-  }
-}
-
-TEST(Lower, AStageHasInFlightWhatItSays) {
-  const Plan plan =
-      plan_of_strategy("micro-batches 4\nstage in-flight=3 a/0=4 : h0..a1\nstage b/0=4 : *\n");
-  EXPECT_EQ(section(plan, "program s0"),
-            "program s0\n"
-            "  forward mb=0\n"
-            "  send c0 mb=0 after=forward:0\n"
-            "  forward mb=1\n"
-            "  send c0 mb=1 after=forward:1\n"
-            "  recv_gradient c0 mb=0 after=forward:1\n"
-            "  forward mb=2\n"
-            "  send c0 mb=2 after=forward:2\n"
-            "  backward mb=0 after=recv_gradient:c0:0\n"
-            "  recv_gradient c0 mb=1 after=backward:0\n"
-            "  forward mb=3\n"
-            "  send c0 mb=3 after=forward:3\n"
-            "  recv_gradient c0 mb=2 after=forward:3\n"
-            "  backward mb=1 after=recv_gradient:c0:1\n"
-            "  recv_gradient c0 mb=3 after=backward:1\n"
-            "  backward mb=2 after=recv_gradient:c0:2\n"
-            "  backward mb=3 after=recv_gradient:c0:3\n"
-            "  update\n"
-            "  report after=backward:3\n");
-  const Plan one =
-      plan_of_strategy("micro-batches 4\nstage in-flight=1 a/0=4 : h0..a1\nstage b/0=4 : *\n");
-  for (const Program& program : one.programs) EXPECT_EQ(most_in_flight(program), 1);
-}
-
-TEST(Lower, AWeightPassComesAsLateAsEarlierStagesHaveMoreInFlight) {
-  const Plan plan = plan_of_strategy(
-      "micro-batches 4 zero-bubble\nstage in-flight=3 a/0=4 : h0..a1\nstage b/0=4 : *\n");
-  EXPECT_EQ(section(plan, "program s1"),
-            "program s1\n"
-            "  recv c0 mb=0\n"
-            "  forward mb=0 after=recv:c0:0\n"
-            "  recv c0 mb=1 after=forward:0\n"
-            "  backward_input mb=0\n"
-            "  send_gradient c0 mb=0 after=backward_input:0\n"
-            "  forward mb=1 after=recv:c0:1\n"
-            "  recv c0 mb=2 after=forward:1\n"
-            "  backward_input mb=1\n"
-            "  send_gradient c0 mb=1 after=backward_input:1\n"
-            "  forward mb=2 after=recv:c0:2\n"
-            "  backward_input mb=2 after=send_gradient:c0:0\n"
-            "  send_gradient c0 mb=2 after=backward_input:2\n"
-            "  recv c0 mb=3 after=backward_input:2\n"
-            "  backward_weight mb=0\n"
-            "  forward mb=3 after=recv:c0:3\n"
-            "  backward_input mb=3 after=send_gradient:c0:1\n"
-            "  send_gradient c0 mb=3 after=backward_input:3\n"
-            "  backward_weight mb=1\n"
-            "  backward_weight mb=2\n"
-            "  backward_weight mb=3\n"
-            "  update\n"
-            "  report after=backward_weight:3\n");
-}
-
-TEST(Lower, AllMicroBatchesInFlightAreGPipe) {
-  const std::string stages = "a/0=4 : h0..a1\nstage in-flight=4 b/0=4 : *\n";
-  Plan plan = plan_of_strategy("micro-batches 4\nstage in-flight=4 " + stages);
-  plan.schedule = Schedule::kGPipe;
-  EXPECT_EQ(print_plan(plan),
-            print_plan(plan_of_strategy(
-                "micro-batches 4 gpipe\nstage a/0=4 : h0..a1\nstage b/0=4 : *\n")));
 }
 
 TEST(Lower, ASecondRunGivesTheSameBytes) {

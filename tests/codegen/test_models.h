@@ -4,6 +4,7 @@
 
 #include "tests/support/plan_builders.h"
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,6 +117,18 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
 
 inline Plan plan_of_strategy(const std::string& strategy) {
   return plan_of(skip_model(), two_hosts(), strategy, 16);
+}
+
+/// The lines of the plan's text from the one that starts with `first` to the next section.
+inline std::string section(const Plan& plan, const std::string& first) {
+  const std::string text = "\n" + print_plan(plan);
+  std::size_t begin = text.find("\n" + first);
+  if (begin == std::string::npos) return "";
+  std::size_t end = ++begin;
+  do {
+    end = text.find('\n', end) + 1;
+  } while (end < text.size() && text[end] == ' ');
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace agpcs::testing

@@ -159,12 +159,15 @@ class DriftDetector {
   const std::vector<DriftChange>& established() const { return established_; }
   /// Returns whether communication has lately taken much longer, or shorter, than normal. It is too
   /// early to report a change, but a reason to probe the links.
-  bool suspects_links() const;
+  bool suspects_links() const { return suspects(false); }
+  /// Returns the same of computing: a reason to wait with a plan for what has changed so far.
+  bool suspects_devices() const { return suspects(true); }
   /// Takes the present communication as normal, because the caller knows why it changed.
   void learn_communication_anew();
   /// Returns, by rank, the seconds that computing takes now over those that the plan expects.
-  /// Deviations that count as normal are included, unless wall times were too different to say how
-  /// fast the device is: then only what has changed counts. 1 where the plan expects nothing.
+  /// Deviations that count as normal are included, unless they do not say how fast the device is,
+  /// because wall times were too different, or the rank computes for less than a fifth of a step:
+  /// then only what has changed counts. 1 where the plan expects nothing.
   std::vector<double> computing() const;
   /// Takes the present state as what is expected from now on (a plan was made for it, or no plan
   /// was better). Established changes stay in the list; only changes from here on are reported.
@@ -267,6 +270,7 @@ class DriftDetector {
   bool is_held(Series& series) const;
   bool settle(Series& series);
   void list_established();
+  bool suspects(bool computing) const;
   DriftChange change_of(const Series& series) const;
 
   int ranks_ = 0;

@@ -21,6 +21,7 @@ using ::testing::DoubleNear;
 using testing::event_of;
 using testing::kInstant;
 using testing::kUnit;
+using testing::pipeline;
 using testing::Step;
 
 InstructionId forward(int mb) { return {Opcode::kForward, -1, mb}; }
@@ -60,13 +61,6 @@ TEST(Simulator, RecomputationAddsAForwardToEveryBackward) {
   const Step step(chain_of(2), cluster, "micro-batches 2\nstage a/0=8 recompute : *\n", 16);
   const OpSeconds op = step.seconds(8);
   EXPECT_NEAR(step.simulate().step_seconds, 2 * 2 * (2 * op.forward + op.backward), 1e-15);
-}
-
-/// p stages of one operator and one device each, m micro-batches of 8 samples.
-Step pipeline(int p, int m, const std::string& schedule, const std::string& links) {
-  std::string strategy = fmt::format("micro-batches {} {}\n", m, schedule);
-  for (int i = 0; i < p; ++i) strategy += fmt::format("stage a/{}=8 : h{}\n", i, i + 1);
-  return {chain_of(p), fmt::format("{}host a unit {}{}", kUnit, p, links), strategy, 8 * m};
 }
 
 struct PipelineCase {
@@ -492,33 +486,6 @@ TEST(Simulator, RefusesAPlanForAnotherCluster) {
   const Result<Estimate> estimate = step.try_simulate();
   ASSERT_FALSE(estimate.ok());
   EXPECT_EQ(estimate.status().message(), "the plan's device 'a/0' is not in cluster 'test'");
-}
-
-TEST(Expectations, HaveThreeDigitsAndTheNamesOfThePlan) {
-  const Step step = pipeline(2, 2, "1f1b", kInstant);
-  const Estimate estimate = step.simulate();
-  const std::vector<Expectation> expect = expectations(step.plan, estimate);
-  std::vector<std::string> names;
-  for (const Expectation& e : expect) names.push_back(e.name);
-  EXPECT_EQ(names, expectation_names(step.plan));
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"step", "throughput", "forward s0", "backward s0",
-                                      "forward s1", "backward s1", "utilization a/0", "send a/0",
-                                      "peak-memory a/0", "bytes-sent a/0", "utilization a/1",
-                                      "send a/1", "peak-memory a/1", "bytes-sent a/1"}));
-  EXPECT_NEAR(expect[0].value, estimate.step_seconds, 0.005 * estimate.step_seconds);
-  EXPECT_NE(expect[0].value, estimate.step_seconds);
-  EXPECT_DOUBLE_EQ(expect[6].value, 0.667);  // 2 of 3 slots
-}
-
-TEST(Expectations, SurviveThePlansText) {
-  Step step = pipeline(2, 2, "1f1b", " bandwidth=1e9 latency=1e-6\n");
-  step.plan.expect = expectations(step.plan, step.simulate());
-  const Result<Plan> read = parse_plan(print_plan(step.plan), "test.plan");
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  for (std::size_t i = 0; i < step.plan.expect.size(); ++i) {
-    EXPECT_EQ(read->expect[i].value, step.plan.expect[i].value) << step.plan.expect[i].name;
-  }
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "tests/support/builders.h"
 #include "tests/support/plan_builders.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -68,6 +70,13 @@ inline TimelineEvent event_of(const Estimate& estimate, int rank, InstructionId 
     if (event.rank == rank && event.instruction == id) return event;
   }
   AGPCS_CHECK(false, "rank {} does not execute {}", rank, name_of(id));
+}
+
+/// p stages of one operator and one device each, m micro-batches of 8 samples.
+inline Step pipeline(int p, int m, const std::string& schedule, const std::string& links) {
+  std::string strategy = fmt::format("micro-batches {} {}\n", m, schedule);
+  for (int i = 0; i < p; ++i) strategy += fmt::format("stage a/{}=8 : h{}\n", i, i + 1);
+  return {chain_of(p), fmt::format("{}host a unit {}{}", kUnit, p, links), strategy, 8 * m};
 }
 
 }  // namespace agpcs::testing

@@ -96,6 +96,22 @@ TEST(DriftDetector, AnIdleDeviceThatIsFastAgainIsTold) {
   EXPECT_NEAR(detector.computing()[2], 0.4, 1e-9);
 }
 
+TEST(DriftDetector, SuspectsADeviceBeforeItIsTold) {
+  DriftDetector detector(plan_of_idle());
+  const auto play_until = [&](int steps) {
+    return told_of(detector, steps, [](int step, std::vector<RankStatistics>& by_rank) {
+      if (step > 200) by_rank[2].ratios[0] = kFastAgain;
+    });
+  };
+  EXPECT_EQ(play_until(200), "");
+  EXPECT_FALSE(detector.suspects_devices());
+  std::vector<RankStatistics> by_rank(3);
+  by_rank[2].ratios[0] = kFastAgain;
+  EXPECT_TRUE(detector.add(204, by_rank).empty());
+  EXPECT_TRUE(detector.suspects_devices());
+  EXPECT_FALSE(detector.suspects_links());
+}
+
 TEST(DriftDetector, ExchangesInWhichNoProbeEndedSayNothingOfAnIdleDevice) {
   DriftDetector detector(plan_of_idle());
   const std::string text =
@@ -320,6 +336,18 @@ TEST(DriftDetector, AnOffsetOfTheCostModelIsNormal) {
   EXPECT_EQ(told(plan_of({2}), steady,
                  {{Quantity::kCompute, -1, 1.2, 0}, {Quantity::kCompute, 1, 2.5, 499}}, 600),
             "step 514: host0/1 computes 2.5 times slower than expected since step 499\n");
+}
+
+// Rank 1 computes for a twentieth of a step, in which no quota stops it.
+TEST(DriftDetector, WhatLittleWorkTakesDoesNotTellHowFastADeviceIs) {
+  const Plan plan = drift_plan({1, 1}, kStep, {kUsual, {0.005, 0, 0.01}});
+  DriftDetector detector(plan);
+  const auto source = [](std::int64_t /*step*/, int rank) {
+    return rank == 0 ? QuantitySeconds{0.07, 0, 0.01} : QuantitySeconds{0.003, 0, 0.01};
+  };
+  EXPECT_EQ(text(plan, play(plan, detector, source, {}, 300)), "");
+  EXPECT_NEAR(detector.computing()[0], 0.07 / 0.06, 1e-3);
+  EXPECT_DOUBLE_EQ(detector.computing()[1], 1);
 }
 
 TEST(DriftDetector, ADeviceThatIsSlowFromTheBeginningIsTold) {

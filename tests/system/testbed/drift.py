@@ -178,6 +178,8 @@ class Experiment:
         """The figures of one change, and of the way back."""
         changed = CHANGES[name]
         base, offline = self.prepare(bed, BASE), self.prepare(bed, changed)
+        for old in base[1].parent.glob(f"{MODEL}.replan-*"):  # of other changes: a job overwrites no file
+            old.unlink()
         watcher = Watcher(lambda number: bed.become(BASE if number else changed))
         self.trained(bed, base, watcher, MOST_STEPS, ["--replan", base[0]], REPLAY_LIMIT + 4 * PATIENCE)
         steps = max(watcher.losses) + 1
