@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/link_watch.h"
 
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 
 #include <algorithm>
 #include <cmath>

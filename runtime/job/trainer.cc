@@ -5,7 +5,7 @@
 #include "ir/base/median.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/job/idle_probe.h"
 #include "runtime/job/link_watch.h"
 #include "runtime/job/move_cost.h"

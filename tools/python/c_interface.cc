@@ -3,7 +3,7 @@
 
 #include "frontend/cluster/profile_file.h"
 #include "ir/base/read_file.h"
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/support/processor_time.h"
 #include "tools/common/json.h"
 #include "tools/compile/bound_report.h"

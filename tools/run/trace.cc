@@ -3,7 +3,7 @@
 
 #include "cost_model/step/cost_table.h"
 #include "ir/base/median.h"
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/support/message_tags.h"
 #include "runtime/support/withdraw.h"
 #include "tools/common/calibrated_cluster.h"

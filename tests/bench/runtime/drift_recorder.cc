@@ -10,7 +10,7 @@
 // the processor back, all-reduces, and sends. Every 20 steps all ranks probe the links, and
 // FOLDER/links gets a line: for each link "FROM TO SECONDS-PER-BYTE LATENCY HELD". Rank 0 prints
 // the number of steps that are done. tests/system/testbed/record_drift.py runs it.
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/support/processor_time.h"
 #include "tests/bench/runtime/bucket_plan.h"
 #include "tests/bench/support/mistakes.h"

@@ -5,7 +5,7 @@
 // alone in a loop, times the instructions of a step.
 //
 //     build/release/tests/timing_overhead
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/support/operation_times.h"
 #include "runtime/support/processor_time.h"
 #include "tests/runtime/plans.h"

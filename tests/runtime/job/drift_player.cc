@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/job/drift_player.h"
 
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "tests/runtime/plans.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/base/rng.h"
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "tests/runtime/job/drift_player.h"
 #include "tests/runtime/plans.h"
 

@@ -8,8 +8,8 @@
 #include "ir/base/median.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
-#include "runtime/job/drift_expectation.h"
-#include "runtime/job/drift_points.h"
+#include "runtime/job/drift/expectation.h"
+#include "runtime/job/drift/points.h"
 #include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>

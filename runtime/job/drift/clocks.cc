@@ -2,7 +2,7 @@
 // What ranks' own clocks add to the test: whose processor was taken away, and whether links may be
 // judged. docs/design/reliability.md, "Own time", explains it.
 #include "ir/base/median.h"
-#include "runtime/job/drift_points.h"
+#include "runtime/job/drift/points.h"
 
 #include <agpcs/drift.h>
 

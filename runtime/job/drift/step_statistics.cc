@@ -3,7 +3,7 @@
 #include "ir/base/median.h"
 #include "ir/plan/body/groups.h"
 #include "ir/plan/lookup.h"
-#include "runtime/job/drift_expectation.h"
+#include "runtime/job/drift/expectation.h"
 #include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>
