@@ -41,6 +41,9 @@ Result<DeviceId> device_of(int rank, const std::vector<std::string>& names,
 
 double ratio(double now, double before) { return before > 0 && now > 0 ? now / before : 1; }
 
+// A step of other shares or stages tells how fast a device is to within about this factor.
+constexpr double kAsExact = 1.25;
+
 // A smaller change of latency is due to the scheduler, not to a link.
 constexpr double kLeastLatencyChange = 200e-6;
 
@@ -125,6 +128,8 @@ class PlansWithTheCompiler final : public CompilerReplanner {
   }
 
  private:
+  void forget_small(const std::vector<DriftChange>& changes, const std::vector<std::string>& names,
+                    HardwareDrift& drift) const;
   void remember(const Plan& running, const Plan& made, const HardwareReport& report,
                 const HardwareDrift& drift);
 
@@ -152,7 +157,8 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   }
   AGPCS_TRY(const HardwareDrift more,
             drift_of(running, report, drifted_cluster(cluster_, known->second)));
-  const HardwareDrift drift = compose(known->second, more);
+  HardwareDrift drift = compose(known->second, more);
+  forget_small(report.changes, devices_of_ranks(running), drift);
   if (drift == known->second && report.lost_ranks.empty()) return {std::nullopt};
   const std::vector<DeviceId> left =
       devices_to_leave(devices_of_ranks(running), report.lost_ranks, cluster_);
@@ -175,6 +181,24 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   remember(running, better->best.plan, report, drift);
   return {Replan{std::move(better->best.plan), better->running_step_seconds,
                  better->best.estimate.step_seconds}};
+}
+
+/// Takes devices that are about as fast as the cluster file has them to be just so, where that was
+/// measured more exactly, in a profile, or where the device is reported to be so again.
+void PlansWithTheCompiler::forget_small(const std::vector<DriftChange>& changes,
+                                        const std::vector<std::string>& names,
+                                        HardwareDrift& drift) const {
+  std::set<DeviceId> changed;
+  for (const DriftChange& change : changes) {
+    if (change.quantity != Quantity::kCompute) continue;
+    changed.insert(cluster_.find_device(names.at(static_cast<std::size_t>(change.rank))));
+  }
+  std::erase_if(drift.devices, [&](const auto& entry) {
+    const auto& [device, factor] = entry;
+    const bool near = factor < kAsExact && factor > 1 / kAsExact;
+    const bool profiled = cluster_.kind_of(device).profile.given();
+    return near && (profiled || changed.count(device) > 0);
+  });
 }
 
 void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,

@@ -181,6 +181,17 @@ TEST(CompilerReplanner, ReportsAreRelativeToThePlanThatRuns) {
   EXPECT_EQ((*back)->plan.cluster_digest, plan.cluster_digest);
 }
 
+// A slow step takes 3 times as long, and a probe of the idle device then 2.5 times less.
+TEST(CompilerReplanner, ADeviceThatIsAboutAsFastAsBeforeIsTakenToBeAsItWas) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  const auto replanner = replanner_of(plan, cluster, -100);
+  const Plan slow = (*replanner->replan(plan, computes(1, 3), kGoOn))->plan;
+  const auto back = replanner->replan(slow, computes(1, 0.4), kGoOn);
+  ASSERT_TRUE(back.ok() && back->has_value()) << back.status().message();
+  EXPECT_EQ((*back)->plan.cluster_digest, plan.cluster_digest);
+}
+
 TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
   const Cluster cluster = cluster_of(
       "kind k fp32=5e12 bandwidth=300e9\n"
