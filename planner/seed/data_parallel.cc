@@ -3,7 +3,8 @@
 // shares by speed and takes the fewest micro-batches whose memory suffices, since more of them only
 // add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
 // with samples moved to devices that have room, or with what `fit_memory` divides or has in the
-// memory of hosts. It returns those that are roughly fastest. This file also has the plainest form,
+// memory of hosts; where the fewest of these recompute, also the next two numbers. It returns those
+// that are roughly fastest. This file also has the plainest form,
 // with which plans are compared: all devices, equal shares.
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
@@ -26,7 +27,8 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kDataParallelKept = 8;
-constexpr std::size_t kMostHelped = 3;  // numbers of micro-batches with which a stage is helped
+/// Most numbers of micro-batches that are tried with help: the fewest, and the next two.
+constexpr std::size_t kMostHelped = 3;
 
 using MakeStage = std::function<StageSpec(std::int64_t samples)>;
 

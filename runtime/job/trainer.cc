@@ -10,6 +10,7 @@
 #include "runtime/job/link_watch.h"
 #include "runtime/job/move_cost.h"
 #include "runtime/job/probe_pace.h"
+#include "runtime/job/proposal.h"
 #include "runtime/job/recording_trainer.h"
 #include "runtime/job/renumbered_groups.h"
 #include "runtime/job/replan_task.h"
@@ -35,6 +36,7 @@ namespace agpcs {
 namespace {
 
 constexpr int kTransportNumbers = 65536;  // numbers for groups, and for flows
+
 // Indices of words in a report (`report_words`).
 constexpr std::size_t kStopWord = 0;  // number of ranks that ask to stop
 constexpr std::size_t kPlanWord = 1;  // rank 0's: bytes of a better plan's text, or a value below
@@ -51,9 +53,6 @@ constexpr std::size_t kRecentSteps = 16;
 // Part of a step that an idle rank's probe takes of its processor, and the least seconds: it shows
 // a quota that stops a rank sooner than that.
 constexpr double kProbeOfStep = 0.2, kLeastProbe = 0.05;
-
-// Exchanges for which a plan waits, at most, while a device may be about to change as well.
-constexpr int kMostWaits = 6;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -112,7 +111,6 @@ class PlanTrainer final : public Trainer {
   bool wants_glance() const;
   void watch_replanning();
   void say_waiting();
-  std::size_t announced_size();
   void consider(Replan replan);
   void keep(std::string why, const Replan* replan = nullptr);
   Result<double> seconds_to_move(const Plan& plan) const;
@@ -150,12 +148,10 @@ class PlanTrainer final : public Trainer {
   std::deque<double> recent_;  // seconds of steps, for each batch
 
   // Used on rank 0 only.
-  std::optional<Replan> proposal_;
-  std::string proposal_text_;
+  Proposal proposal_;
   bool keep_ = false;     // the next exchange says `kKeep`
   bool waiting_ = false;  // a search is due once the budget allows it
   bool said_waiting_ = false;
-  int waits_ = 0;  // exchanges in which the proposal was not announced
 };
 
 Status PlanTrainer::begin(const Plan& plan) {
@@ -212,7 +208,8 @@ void PlanTrainer::fill_report() {
   const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
   std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));
   watch_replanning();
-  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(announced_size());
+  const bool suspected = now_->detector->suspects_devices();
+  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_.announced(suspected));
   if (words[kPlanWord] == 0)
     words[kPlanWord] = wants_probe() ? kProbe : wants_glance() ? kGlance : 0;
   keep_ = false;
@@ -300,11 +297,9 @@ void PlanTrainer::tell_drift() {
   drift.now = now_->links->now();
   tell(drift);
   if (!replanning_) return;
-  proposal_.reset();  // it was made for hardware that has changed
-  proposal_text_.clear();
+  proposal_.drop();  // it was made for hardware that has changed
   replanning_->stop();
   waiting_ = true;
-  waits_ = 0;
 }
 
 // Returns whether to ask for a probe of all links: on rank 0, while something differs from the
@@ -338,7 +333,7 @@ void PlanTrainer::watch_replanning() {
     if (!outcome->value()) return keep("the hardware is as the plan expects");
     return consider(std::move(*outcome->value()));
   }
-  if (!waiting_ || proposal_) return;
+  if (!waiting_ || proposal_.made()) return;
   if (now_->detector->established().empty() && !now_->links->changed()) {  // all is as before
     waiting_ = false;
     return;
@@ -363,12 +358,6 @@ void PlanTrainer::say_waiting() {
   tell(kept);
 }
 
-// Returns the size of the proposal, or 0 as long as it waits: changes often come together.
-std::size_t PlanTrainer::announced_size() {
-  if (proposal_text_.empty() || !now_->detector->suspects_devices()) return proposal_text_.size();
-  return waits_++ < kMostWaits ? 0 : proposal_text_.size();
-}
-
 void PlanTrainer::consider(Replan replan) {
   std::string why = obstacle_to_switch(now_->plan, replan.plan);
   if (!why.empty()) return keep("the new plan does not fit: " + why, &replan);
@@ -377,12 +366,11 @@ void PlanTrainer::consider(Replan replan) {
     return keep("the new plan does not fit: " + seconds.status().message(), &replan);
   why = why_not_worth_it(replan, options_.switching, *seconds);
   if (!why.empty()) return keep(std::move(why), &replan);
-  proposal_ = std::move(replan);
-  proposal_text_ = print_plan(proposal_->plan);
+  const Replan& made = proposal_.make(std::move(replan));
   TrainerEvent proposed = event(TrainerEvent::Kind::kProposed);
-  proposed.plan = &proposal_->plan;
-  proposed.running_step_seconds = proposal_->running_step_seconds;
-  proposed.step_seconds = proposal_->step_seconds;
+  proposed.plan = &made.plan;
+  proposed.running_step_seconds = made.running_step_seconds;
+  proposed.step_seconds = made.step_seconds;
   tell(proposed);
 }
 
@@ -414,9 +402,8 @@ Result<bool> PlanTrainer::all_agree(bool here) {
 Status PlanTrainer::take_over(std::int64_t announced) {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(const std::string text,
-            share_text(proposal_text_, announced, *now_->transport, options_.replay.limit));
-  proposal_.reset();
-  proposal_text_.clear();
+            share_text(proposal_.text(), announced, *now_->transport, options_.replay.limit));
+  proposal_.drop();
   auto plan = parse_plan(text, "the new plan");
   Generation next;
   std::string why = plan.ok() ? obstacle_to_switch(now_->plan, *plan) : plan.status().message();

@@ -82,7 +82,7 @@ std::string refinement(const Planned& planned) {
 
 std::string title(const Compiled& compiled) {
   const Plan& plan = compiled.planned.best.plan;
-  const auto used = compiled.planned.best.estimate.devices.size();
+  const std::int64_t used = plan.rank_count() - idle_ranks(plan);
   return fmt::format("{} on {}: {} over {} of {} devices, found by seeder {}{}\n", plan.model,
                      plan.cluster, plan_kind(plan), used, compiled.problem->cluster.device_count(),
                      plan.made_by.seeder, refinement(compiled.planned));
@@ -207,7 +207,7 @@ std::string stage_table(const Compiled& compiled) {
                                    [](const PlanStage& stage) { return stage.state_in_host; });
   std::vector<TableRow> rows;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    rows.push_back(stage_row(best, s, recompute, divide, offload));
+    if (!plan.stages[s].idle()) rows.push_back(stage_row(best, s, recompute, divide, offload));
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));

@@ -45,11 +45,11 @@ std::string bar(double part, std::size_t width) {
 
 std::string title(const Explanation& e) {
   const Plan& plan = e.plan;
-  std::string text = fmt::format(
-      "{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n", plan.model, plan.cluster,
-      plan_kind(plan), plural(plan.rank_count(), "device"), seconds(e.estimate.step_seconds),
-      plan.training.batch, plural(plan.micro_batches, "micro-batch", "es"),
-      figure(e.estimate.samples_per_second, "samples/s"));
+  std::string text = fmt::format("{} on {}: {} over {}\n  step {} for {} samples in {}, {}\n",
+                                 plan.model, plan.cluster, plan_kind(plan), devices_in_use(plan),
+                                 seconds(e.estimate.step_seconds), plan.training.batch,
+                                 plural(plan.micro_batches, "micro-batch", "es"),
+                                 figure(e.estimate.samples_per_second, "samples/s"));
   text += teams_lines(plan);
   for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
     const std::string in_flight = in_flight_text(plan, s);

@@ -69,7 +69,7 @@ std::string training_line(const Plan& plan) {
 
 std::string header(const Plan& plan) {
   std::string text = fmt::format("{} on {}: {} over {}\n", plan.model, plan.cluster,
-                                 plan_kind(plan), plural(plan.rank_count(), "device"));
+                                 plan_kind(plan), devices_in_use(plan));
   const MadeBy& by = plan.made_by;
   text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {} ({}{}), seed {}\n",
                       by.version, by.seeder, by.refiner, plural(by.evaluations, "evaluation"),

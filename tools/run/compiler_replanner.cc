@@ -2,6 +2,7 @@
 #include "tools/run/compiler_replanner.h"
 
 #include "cost_model/explain/blame_links.h"
+#include "ir/base/median.h"
 #include "ir/base/units.h"
 #include "ir/plan/lookup.h"
 #include "planner/problem/problem.h"
@@ -41,8 +42,9 @@ Result<DeviceId> device_of(int rank, const std::vector<std::string>& names,
 
 double ratio(double now, double before) { return before > 0 && now > 0 ? now / before : 1; }
 
-// A step of other shares or stages tells how fast a device is to within about this factor.
-constexpr double kAsExact = 1.25;
+// A step of other shares or stages tells how fast a device is to within about a quarter: this is
+// the logarithm of 1.25.
+constexpr double kAsExact = 0.223;
 
 // A smaller change of latency is due to the scheduler, not to a link.
 constexpr double kLeastLatencyChange = 200e-6;
@@ -128,7 +130,7 @@ class PlansWithTheCompiler final : public CompilerReplanner {
   }
 
  private:
-  void forget_small(const std::vector<DriftChange>& changes, const std::vector<std::string>& names,
+  void forget_small(const Plan& running, const HardwareReport& report, const HardwareDrift& before,
                     HardwareDrift& drift) const;
   void remember(const Plan& running, const Plan& made, const HardwareReport& report,
                 const HardwareDrift& drift);
@@ -158,7 +160,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   AGPCS_TRY(const HardwareDrift more,
             drift_of(running, report, drifted_cluster(cluster_, known->second)));
   HardwareDrift drift = compose(known->second, more);
-  forget_small(report.changes, devices_of_ranks(running), drift);
+  forget_small(running, report, known->second, drift);
   if (drift == known->second && report.lost_ranks.empty()) return {std::nullopt};
   const std::vector<DeviceId> left =
       devices_to_leave(devices_of_ranks(running), report.lost_ranks, cluster_);
@@ -183,22 +185,37 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
                  better->best.estimate.step_seconds}};
 }
 
-/// Takes devices that are about as fast as the cluster file has them to be just so, where that was
-/// measured more exactly, in a profile, or where the device is reported to be so again.
-void PlansWithTheCompiler::forget_small(const std::vector<DriftChange>& changes,
-                                        const std::vector<std::string>& names,
-                                        HardwareDrift& drift) const {
-  std::set<DeviceId> changed;
-  for (const DriftChange& change : changes) {
+/// Takes devices to be just as the cluster file has them, but for what all have in common, where
+/// their factors are near that: those that are reported to be so again, and those that did not
+/// change and have a profile, which tells their speed better than a step does.
+void PlansWithTheCompiler::forget_small(const Plan& running, const HardwareReport& report,
+                                        const HardwareDrift& before, HardwareDrift& drift) const {
+  const auto factor_in = [](const HardwareDrift& of, DeviceId device) {
+    const auto found = of.devices.find(device);
+    return found == of.devices.end() ? 1.0 : found->second;
+  };
+  const std::vector<std::string> names = devices_of_ranks(running);
+  std::set<DeviceId> changed, steady;
+  for (const DriftChange& change : report.changes) {
     if (change.quantity != Quantity::kCompute) continue;
     changed.insert(cluster_.find_device(names.at(static_cast<std::size_t>(change.rank))));
   }
-  std::erase_if(drift.devices, [&](const auto& entry) {
-    const auto& [device, factor] = entry;
-    const bool near = factor < kAsExact && factor > 1 / kAsExact;
-    const bool profiled = cluster_.kind_of(device).profile.given();
-    return near && (profiled || changed.count(device) > 0);
-  });
+  std::vector<double> factors;
+  for (const std::string& name : names) {
+    const DeviceId device = cluster_.find_device(name);
+    if (changed.count(device) > 0 || !cluster_.kind_of(device).profile.given()) continue;
+    steady.insert(device);
+    factors.push_back(factor_in(drift, device));
+  }
+  const double common = factors.empty() ? 1 : median(factors);
+  for (const std::string& name : names) {
+    const DeviceId device = cluster_.find_device(name);
+    const double off = std::abs(std::log(factor_in(drift, device) / common));
+    const bool returned =
+        changed.count(device) > 0 && off < std::abs(std::log(factor_in(before, device) / common));
+    if (off < kAsExact && (returned || steady.count(device) > 0)) drift.devices[device] = common;
+  }
+  drift = compose(std::move(drift), {});
 }
 
 void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,

@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -84,7 +87,7 @@ std::vector<double> DriftDetector::computing() const {
     if (series.quantity != Quantity::kCompute) continue;
     const double floor = series.floor_seconds / series.expected_seconds;
     // What a busy machine makes of wall times is no property of the device; its own time is. Nor is
-    // what little work takes, such as less than a quota stops.
+    // the time of little work, which may end before a quota stops it.
     const bool tells = (!series.clocked || series.steady) && floor <= kMostFloor;
     const double change = series.established ? series.reference - series.normal : 0;
     const double level = tells ? series.reference : change;

@@ -6,15 +6,12 @@
 // common part.
 #include "ir/base/check.h"
 #include "ir/base/median.h"
-#include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
 #include "runtime/job/drift/expectation.h"
 #include "runtime/job/drift/points.h"
 #include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -360,11 +357,7 @@ bool DriftDetector::is_explained(const Series& series) const {
 
 bool DriftDetector::is_held(Series& series) const {
   if (series.quantity == Quantity::kCompute || series.held >= kHeld) return false;
-  const double alert = threshold(Quantity::kCompute) / 4;
-  const bool computing = std::any_of(series_.begin(), series_.end(), [&](const Series& other) {
-    return other.quantity == Quantity::kCompute &&
-           std::max(other.up.value, other.down.value) > alert;
-  });
+  const bool computing = suspects_devices();
   if (computing) ++series.held;
   return computing;
 }

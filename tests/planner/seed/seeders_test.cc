@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <set>
 #include <string>
 
 namespace agpcs::testing {
@@ -161,6 +162,23 @@ TEST(DataParallelSeeder, TakesTheFewestMicroBatchesThatFit) {
   fewer.micro_batches /= 2;
   for (std::int64_t& share : fewer.stages[0].shares) share *= 2;
   EXPECT_EQ(evaluate(*tight, fewer, MadeBy()).status().code(), StatusCode::kInfeasible);
+}
+
+TEST(DataParallelSeeder, TriesTheNextNumbersOfMicroBatchesWhereTheFewestRecompute) {
+  const auto numbers_with = [](std::int64_t asked) {
+    ProblemOptions options;
+    options.micro_batches = asked;
+    const auto tight = problem_of(chain(32), fast_and_slow("60e6"), 65536, options);
+    std::set<std::int64_t> numbers;  // on all devices
+    for (const Strategy& strategy : seeds_of("data_parallel", *tight)) {
+      const StageSpec& stage = strategy.stages[0];
+      if (stage.recompute && stage.devices.size() == 4) numbers.insert(strategy.micro_batches);
+    }
+    return numbers;
+  };
+  const std::set<std::int64_t> numbers = numbers_with(0);
+  ASSERT_GE(numbers.size(), 2U);
+  EXPECT_EQ(numbers_with(*numbers.begin()), std::set<std::int64_t>{*numbers.begin()});
 }
 
 Cluster two_equal(std::int64_t memory) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainer moves to another plan in the middle of training, with executors whose every number is
 // exact: a step that is lost, doubled or computed on wrong parameters changes the result.
+#include "runtime/job/proposal.h"
 #include "runtime/job/switch_budget.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
@@ -87,6 +88,21 @@ struct Outcome {
 constexpr int kSteps = 200;
 // Six exchanges more, in which a step lost or doubled by the move would show.
 constexpr std::int64_t kStepsAfter = 30;
+
+TEST(Proposal, WaitsForAWhileWhereADeviceMayBeAboutToChange) {
+  Proposal proposal;
+  EXPECT_EQ(proposal.announced(false), 0U);
+  proposal.make({make_plan({{{1}}, {}, 1}), 2, 1});
+  const std::size_t bytes = proposal.text().size();
+  EXPECT_EQ(proposal.announced(false), bytes);
+  for (int wait = 0; wait < Proposal::kMostWaits; ++wait) EXPECT_EQ(proposal.announced(true), 0U);
+  EXPECT_EQ(proposal.announced(true), bytes);
+  proposal.drop();
+  EXPECT_FALSE(proposal.made());
+  proposal.make({make_plan({{{1}}, {}, 1}), 2, 1});
+  EXPECT_EQ(proposal.announced(true), 0U);
+  EXPECT_EQ(proposal.announced(false), bytes);
+}
 
 class TrainerOver : public OverWorld {
  protected:

@@ -371,6 +371,10 @@ class PlanHook(unittest.TestCase):
         with self.assertRaisesRegex(agpcs.PlanMismatch, "2 pipeline stages.*\n.*data_parallel=True"):
             agpcs.torch.plan_hook(plan_of(Bert, layout="local/0|local/1"))
 
+    def test_refuses_a_plan_with_idle_ranks(self):
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "idle ranks.*\n.*without idle_ranks"):
+            agpcs.torch.plan_hook(plan_of(Bert, layout="local/0", idle_ranks=True))
+
     def test_refuses_gradients_of_a_second_module(self):
         self.assert_refused(on_ranks(first_step_with_one_hook_for_two, plan_of(Bert)), "plan_hook of its own")
 

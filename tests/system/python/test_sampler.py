@@ -193,6 +193,7 @@ class Sampler(unittest.TestCase):
                 ("1 samples do not make a batch of 2", (1, plan, 0), {}),
                 ("7 samples do not make a batch of 8", (7, plan, 0), {"drop_last": True}),
                 ("a share of 2 samples does not make 3 micro-batches", (32, plan, 0), {"micro_batches": 3}),
+                ("idle ranks", (32, plan_of(Bert, layout="local/0", idle_ranks=True), 0), {}),
                 ("2 pipeline stages", (32, plan_of(Bert, layout="local/0|local/1"), 0), {})):
             with self.assertRaisesRegex(agpcs.PlanMismatch, words):
                 PlanSampler(*arguments, **options)

@@ -192,6 +192,17 @@ TEST(CompilerReplanner, ADeviceThatIsAboutAsFastAsBeforeIsTakenToBeAsItWas) {
   EXPECT_EQ((*back)->plan.cluster_digest, plan.cluster_digest);
 }
 
+// Device a/1 was a little faster than the plan has it, and has become slower.
+TEST(CompilerReplanner, ADeviceThatHasBecomeSlowIsNotTakenToBeAsItWas) {
+  const Cluster cluster = four_equal();
+  HardwareReport report = computes(1, 1.45);
+  report.computing = {0.85, 1.23, 0.85, 0.85};
+  const Plan plan = planned(cluster);
+  const auto replanner = replanner_of(plan, cluster, -100);
+  ASSERT_TRUE(replanner->replan(plan, report, kGoOn).ok());
+  EXPECT_THAT(replanner->hardware_text(), HasSubstr("device a/1 computes 1.23 times as long\n"));
+}
+
 TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
   const Cluster cluster = cluster_of(
       "kind k fp32=5e12 bandwidth=300e9\n"
@@ -204,6 +215,7 @@ TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
   EXPECT_EQ(devices_of_ranks(slow), devices_of_ranks(plan));
   EXPECT_EQ((*replanner->replan(slow, computes(1, 0.4), kGoOn))->plan.cluster_digest,
             plan.cluster_digest);
+  EXPECT_THAT(replanner->hardware_text(), HasSubstr("far/0 has no rank, so no plan may use it\n"));
 }
 
 TEST(CompilerReplanner, SameReportSamePlan) {

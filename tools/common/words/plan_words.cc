@@ -12,12 +12,29 @@
 
 namespace agpcs {
 
+std::int64_t stages_with_work(const Plan& plan) {
+  return std::count_if(plan.stages.begin(), plan.stages.end(),
+                       [](const PlanStage& stage) { return !stage.idle(); });
+}
+
+std::int64_t idle_ranks(const Plan& plan) {
+  const PlanStage& last = plan.stages.back();
+  return last.idle() ? std::ssize(last.ranks) : 0;
+}
+
 std::string plan_kind(const Plan& plan) {
-  if (plan.stages.size() != 1) return fmt::format("pipeline of {} stages", plan.stages.size());
+  const std::int64_t stages = stages_with_work(plan);
+  if (stages != 1) return fmt::format("pipeline of {} stages", stages);
   const PlanStage& stage = plan.stages.front();
   if (!stage.has_teams()) return "data parallel";
   if (stage.has_unlike_teams()) return fmt::format("{} unlike replicas", stage.ranks.size());
   return stage.ranks.size() == 1 ? "one team" : fmt::format("{} teams", stage.ranks.size());
+}
+
+std::string devices_in_use(const Plan& plan) {
+  const std::int64_t idle = idle_ranks(plan);
+  const std::string text = plural(plan.rank_count() - idle, "device");
+  return idle == 0 ? text : fmt::format("{}, {} idle", text, idle);
 }
 
 std::string teams_text(const Plan& plan, const PlanStage& stage) {

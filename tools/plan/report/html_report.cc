@@ -63,6 +63,7 @@ Json figures(const ReportInput& input) {
   const Estimate& now = input.step.estimate;
   const auto recomputed = std::count_if(plan.stages.begin(), plan.stages.end(),
                                         [](const PlanStage& stage) { return stage.recompute; });
+  const std::int64_t stages = stages_with_work(plan);
   const auto of = [&](auto value) { return before == nullptr ? 0.0 : value(*before); };
   const double step = of([](const SimulatedStep& s) { return s.estimate.step_seconds; });
   const double speed = of([](const SimulatedStep& s) { return s.estimate.samples_per_second; });
@@ -73,19 +74,17 @@ Json figures(const ReportInput& input) {
            was(before, speed, "samples/s", now.samples_per_second, "less", "more")),
       tile("exposed communication", figure(exposed(input.step), "s"),
            was(before, of(exposed), "s", exposed(input.step), "less", "more")),
-      tile("stages", fmt::format("{}", plan.stages.size()),
-           plan.stages.size() == 1 ? plan_kind(plan)
-                                   : fmt::format("schedule {}", name_of(plan.schedule))),
-      tile("devices", fmt::format("{} of {}", now.devices.size(), input.cluster.device_count())),
+      tile("stages", fmt::format("{}", stages),
+           stages == 1 ? plan_kind(plan) : fmt::format("schedule {}", name_of(plan.schedule))),
+      tile("devices", fmt::format("{} of {}", std::ssize(now.devices) - idle_ranks(plan),
+                                  input.cluster.device_count())),
       tile("micro-batches", fmt::format("{}", plan.micro_batches),
            plan.smaller_from() == plan.micro_batches
                ? fmt::format("of {} samples", plan.micro_batch_size())
                : fmt::format("of {} or {} samples", plan.micro_batch_size(),
                              plan.micro_batch_size(plan.micro_batches - 1))),
       tile("recomputation",
-           recomputed == 0
-               ? "none"
-               : fmt::format("{} of {}", recomputed, plural(std::ssize(plan.stages), "stage"))),
+           recomputed == 0 ? "none" : fmt::format("{} of {}", recomputed, plural(stages, "stage"))),
       tile("made by", made_by(plan),
            fmt::format("seed {}, agpcs {}", plan.made_by.seed, plan.made_by.version)),
   };

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 from agpcs import _agpcs, _new_file
-from agpcs._errors import Error, Infeasible, InvalidInput, UsageError
+from agpcs._errors import Error, Infeasible, InvalidInput, PlanMismatch, UsageError
 
 Path = typing.Union[str, "os.PathLike[str]"]
 Model = typing.Union[Path, bytes, bytearray, memoryview]  #: a file, or the bytes of an .onnx file
@@ -37,6 +37,11 @@ class Stage:
     further: tuple[tuple[int, ...], ...] = ()
     further_devices: tuple[tuple[str, ...], ...] = ()
     state_in: str = "device"  #: where the optimizer's state lies: "device", or "host" for the memory of hosts
+
+    @property
+    def idle(self) -> bool:
+        """Whether its ranks compute nothing (`plan(..., idle_ranks=True)`)."""
+        return not any(self.samples)
 
     @property
     def all_ranks(self) -> tuple[int, ...]:
@@ -212,6 +217,13 @@ def load(path: Path) -> Plan:
     return Plan(_agpcs.read_plan(path), path)
 
 
+def refuse_idle(plan: Plan) -> None:
+    """Raises PlanMismatch where some ranks of the plan compute nothing."""
+    if plan.stages[-1].idle:
+        raise PlanMismatch(f"the plan of {plan.model} has idle ranks, which agpcs-run alone runs\n"
+                           "  hint: plan without idle_ranks")
+
+
 def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
          freeze: Iterable[str] = (), train: Iterable[str] = (), inference_graph: bool = False,
          precision: str | None = None, attention: str | None = None, wire_type: str | None = None,
@@ -237,7 +249,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `idle_ranks=True` gives each device that the plan does not use an idle rank, which a job of agpcs-run that plans anew may use
-    later; `agpcs.torch.Job` does not run such plans.
+    later; PyTorch's ranks all train, so `agpcs.torch` refuses such plans.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
     The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. The compiler's warnings

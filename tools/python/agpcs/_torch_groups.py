@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch, UsageError
+from agpcs._plan import refuse_idle
 from agpcs._torch_keeper import Keeper, keeper_of
 from agpcs._torch_links import Links
 from agpcs._torch_watch import Watch
@@ -71,6 +72,7 @@ class PlanState:
                  wire_type: str | torch.dtype | None, unplanned: str, missing: str, rename: Callable[[str], str] | None,
                  on_drift: Callable[[list[Change]], object] | None = None, sampler: PlanSampler | None = None,
                  replanning: Replanning | None = None, averaged: bool = False) -> None:
+        refuse_idle(plan)
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"

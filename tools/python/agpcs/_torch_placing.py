@@ -70,9 +70,6 @@ def _refuse(data):
         raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
     if training["schedule"] == "interleaved":
         refuse_for_teams(data, "run with interleaved stages")
-    for stage in data["stages"]:
-        if not stage["operators"]:
-            raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
 
 
 def _cuts(data, parts):

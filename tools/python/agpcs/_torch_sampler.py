@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._plan import Path, Plan, load
+from agpcs._plan import Path, Plan, load, refuse_idle
 
 Count = typing.Union[int, torch.Tensor]
 
@@ -223,6 +223,7 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
 
 
 def _check(plan, rank, samples, micro_batches, drop_last):
+    refuse_idle(plan)
     if len(plan.stages) != 1:
         raise PlanMismatch(f"the plan of {plan.model} has {len(plan.stages)} pipeline stages: its ranks have no shares "
                            "of their own\n  hint: agpcs.plan(..., data_parallel=True)")
