@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap/connection.h"
 
+#include "runtime/bootstrap/sanitized.h"
 #include "runtime/bootstrap/socket.h"
 
 #include <algorithm>
@@ -39,7 +40,9 @@ void Connection::close() {
 }
 
 ssize_t Connection::read(const iovec* parts, int count) {
-  return tls_ ? tls_->read(parts, count) : readv(fd_.get(), parts, count);
+  return sanitized_receive(parts, count, [&] {
+    return tls_ ? tls_->read(parts, count) : readv(fd_.get(), parts, count);
+  });
 }
 
 ssize_t Connection::read(char* data, std::size_t bytes) {
@@ -48,11 +51,13 @@ ssize_t Connection::read(char* data, std::size_t bytes) {
 }
 
 ssize_t Connection::write(const iovec* parts, int count) {
-  if (tls_) return tls_->write(parts, count);
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(parts);
-  message.msg_iovlen = static_cast<std::size_t>(count);
-  return sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+  return sanitized_send(parts, count, [&] {
+    if (tls_) return tls_->write(parts, count);
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts);
+    message.msg_iovlen = static_cast<std::size_t>(count);
+    return sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+  });
 }
 
 ssize_t Connection::write(const char* data, std::size_t bytes) {

@@ -32,6 +32,7 @@ LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares,
 QUIET_STEPS = 60  # before the change, and at least so many until it changes back: what is normal is learned in 45
 SETTLED_STEPS = 170  # trained after a move: on a noisy machine, what is normal is learned in up to 165
 ROUNDS = 3  # in which plans are replayed in turns: this machine's speed is another from minute to minute
+SOON_STEPS, SOON_SECONDS = 20, 4.0  # whichever is longer: within which a change should be noticed
 PATIENCE = 120.0  # seconds after a change within which a move must have come
 MOST_STEPS = 100000
 FLAP_SECONDS = 30.0
@@ -100,13 +101,18 @@ def medians(rounds):
     return {name: statistics.median(seconds[name] for seconds in rounds) for name in (rounds[0] if rounds else ())}
 
 
+def may_gain(offline):
+    """Whether an offline plan whose step is this part of the old one's gains more than next to nothing."""
+    return offline < 1 / 1.03
+
+
 def gained(rounds):
     """Which part of what the offline plan gains over the old one the new one gains, by the medians of the rounds' ratios; None
     where there is next to nothing to gain, or no new plan."""
     if not rounds or "new" not in rounds[0]:
         return None
     new, offline = (statistics.median(seconds[name] / seconds["old"] for seconds in rounds) for name in ("new", "offline"))
-    return (1 - new) / (1 - offline) if offline < 1 / 1.03 else None
+    return (1 - new) / (1 - offline) if may_gain(offline) else None
 
 
 def losses_differ(losses, undisturbed):
@@ -252,9 +258,12 @@ def misses(results, flapping):
     found = []
     for result in results:
         what = f"{result['change']}, {result['way']}"
-        if result["drift_after_steps"] is None or result["drift_after_steps"] > 20:
-            found.append(f"{what}: noticed after {result['drift_after_steps']} steps, not within 20")
-        if result["switch_seconds"] is None or result["switch_seconds"] > 60:
+        steps, seconds = result["drift_after_steps"], result["drift_seconds"]
+        if steps is None or (steps > SOON_STEPS and seconds > SOON_SECONDS):
+            found.append(f"{what}: noticed after {steps} steps, {_figure(seconds, '{:.1f}')} s, not within {SOON_STEPS} steps or "
+                         f"{SOON_SECONDS:g} s")
+        moves = may_gain(result["offline_seconds"] / result["old_seconds"])
+        if (result["switch_seconds"] is None and moves) or (result["switch_seconds"] or 0) > 60:
             found.append(f"{what}: moved after {_figure(result['switch_seconds'], '{:.0f}')} s, not within 60")
         if result["gained"] is not None and result["gained"] < 0.8:
             found.append(f"{what}: {result['gained']:.0%} of the gain, not 80%")

@@ -293,9 +293,13 @@ class Drift(unittest.TestCase):
                 "old_seconds": 2.0, "new_seconds": 1.0, "offline_seconds": 1.0, "gained": 1.0, "losses_differ": 1e-7,
                 "why_kept": None}
         self.assertEqual(drift.misses([good], {"switches": 2, "flips": 20, "seconds": 600.0}), [])
-        self.assertEqual(drift.misses([good | {"drift_after_steps": 31, "gained": 0.5}], {"switches": 3}),
-                         ["speed, there: noticed after 31 steps, not within 20", "speed, there: 50% of the gain, not 80%",
-                          "flapping: 3 moves, more than 2"])
+        self.assertEqual(drift.misses([good | {"drift_after_steps": 31}], None), [])  # but soon
+        self.assertEqual(drift.misses([good | {"drift_after_steps": 31, "drift_seconds": 9.0, "gained": 0.5}], {"switches": 3}),
+                         ["speed, there: noticed after 31 steps, 9.0 s, not within 20 steps or 4 s",
+                          "speed, there: 50% of the gain, not 80%", "flapping: 3 moves, more than 2"])
+        stays = good | {"switch_seconds": None, "new_seconds": None, "gained": None}
+        self.assertEqual(drift.misses([stays], None), ["speed, there: moved after - s, not within 60"])
+        self.assertEqual(drift.misses([stays | {"offline_seconds": 1.98}], None), [])  # nothing to gain
         self.assertIn("| speed | there | 9 | 4.0 | 20.0 | 2000 | 1000 | 1000 | 100% | 1.0e-07 |", drift.markdown([good], None))
 
     def test_the_machines_of_all_changes_fit_two_cores_and_are_the_same_ones(self):
