@@ -10,9 +10,10 @@
 #include <sys/uio.h>
 
 #ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-extern "C" {
-void __tsan_read_range(void* address, unsigned long bytes);   // NOLINT: libtsan's names
+extern "C" {                                                  // of libtsan
+void __tsan_acquire(void* address);                           // NOLINT: its names
+void __tsan_release(void* address);                           // NOLINT
+void __tsan_read_range(void* address, unsigned long bytes);   // NOLINT
 void __tsan_write_range(void* address, unsigned long bytes);  // NOLINT
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
