@@ -35,7 +35,7 @@ from agpcs._job.step import Player
 from agpcs._job.teams.team import refuse_for_teams
 from agpcs._job.together import gathered, keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
-from agpcs._plan import Path, Plan, load, refuse_idle
+from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
 from agpcs._torch_placing import parted, placing
 from agpcs._torch_watch import Change, teller_of
@@ -125,7 +125,6 @@ class Job:
         drawing = drawing_by(asked["dropout"])
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
-        refuse_idle(plan)
         _check_ranks(plan)
         self._filling = Filling(model, **given)
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)

@@ -313,8 +313,9 @@ class Switch(Switches):
 
     def test_is_whole_or_not_at_all(self):
         plan, after = plan_of(Normed, TWO), plan_of(Normed, TWO, cluster=SLOW_A)
+        idle = plan_of(Normed, "a/0", cluster=CLUSTER.replace("count: 2", "count: 1"), idle_ranks=True)
         others = ["nowhere.plan", plan_of(Normed, TWO, batch=20), plan_of(TiedHead, TWO), plan_of(Normed, FOUR, 10),
-                  plan_of(Normed, "a/0|a/1"), plan]
+                  plan_of(Normed, "a/0|a/1"), idle, plan]
         (losses, final), = on_ranks(by_one_process, Normed, sgd, len(others) + 4, ((0, 3), (3, 6), (6, 8), (8, 10)), ranks=1)
         first, second = on_ranks(refusing, Normed, plan, others, after)
         for result in (first, second):
@@ -330,7 +331,9 @@ class Switch(Switches):
         self.assertRegex(first[1][3], "^PlanMismatch: the plan of model has 4 ranks, and the job has 2\n")
         self.assertEqual(first[1][4], "PlanMismatch: rank 1 is a/1 in the new plan, and it runs on b/0\n"
                                       "  hint: a plan of the same cluster file, with all of the job's devices")
-        self.assertEqual((first[1][5:], second[1][5:]), (["Error: rank 1 cannot switch: ValueError: no optimizer today"],
+        self.assertEqual(first[1][5], "PlanMismatch: the plan of model has idle ranks, which agpcs-run alone runs\n"
+                                      "  hint: plan without idle_ranks")
+        self.assertEqual((first[1][6:], second[1][6:]), (["Error: rank 1 cannot switch: ValueError: no optimizer today"],
                                                          ["ValueError: no optimizer today"]))
 
     def test_a_rank_whose_optimizer_cannot_be_made_is_named_on_the_others(self):
