@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/lookup.h"
 
+#include "ir/plan/rounds/rank_stages.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,9 +52,7 @@ std::int64_t textbook_in_flight(std::int64_t stages, std::int64_t stage,
 
 std::int64_t usual_in_flight(const Plan& plan, int stage) {
   if (plan.schedule == Schedule::kGPipe) return plan.micro_batches;
-  const auto stages = std::count_if(plan.stages.begin(), plan.stages.end(),
-                                    [](const PlanStage& one) { return !one.idle(); });
-  return textbook_in_flight(stages, stage, plan.micro_batches);
+  return textbook_in_flight(working_stages(plan), stage, plan.micro_batches);
 }
 
 std::int64_t most_in_flight(const Program& program) {

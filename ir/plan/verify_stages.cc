@@ -2,6 +2,7 @@
 #include "ir/base/units.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "ir/plan/text.h"
 #include "ir/plan/verify.h"
 
@@ -207,8 +208,7 @@ class StageChecker {
   /// Checks that stages go round over sets of ranks.
   void check_rounds() {
     const int round = plan_.round_size();
-    const auto stages = static_cast<int>(std::count_if(
-        plan_.stages.begin(), plan_.stages.end(), [](const PlanStage& s) { return !s.idle(); }));
+    const int stages = working_stages(plan_);
     if (round < 2 || stages < 2 * round || stages % round != 0) {
       return fail(fmt::format("the schedule is {}, and {} stages go round over {} sets of ranks",
                               name_of(plan_.schedule), stages, round),

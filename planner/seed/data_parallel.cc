@@ -4,8 +4,8 @@
 // add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
 // with samples moved to devices that have room, or with what `fit_memory` divides or has in the
 // memory of hosts; where the fewest of these recompute, also the next two numbers. It returns those
-// that are roughly fastest. This file also has the plainest form,
-// with which plans are compared: all devices, equal shares.
+// that are roughly fastest. This file also has the plainest form, with which plans are compared:
+// all devices, equal shares.
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"

@@ -36,10 +36,6 @@ std::size_t row_elements(const CutTensor& tensor) {
 
 }  // namespace
 
-int working_stages(const Plan& plan) {
-  return static_cast<int>(plan.stages.size()) - (plan.stages.back().idle() ? 1 : 0);
-}
-
 Status FakeExecutor::compute_stages(const std::vector<int>& stages) {
   return has_several ? Status() : Executor::compute_stages(stages);
 }

@@ -145,9 +145,6 @@ class FakeExecutor : public Executor {
   double loss_ = 0;
 };
 
-/// Returns the number of stages that compute: all but an idle one.
-int working_stages(const Plan& plan);
-
 /// What the parameters are after `steps` steps, of `batches` batches each, of one process that
 /// computes all samples, and the loss of the last step. `remembers`: FakeExecutor::remembers.
 struct FakeOutcome {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one process that computes all samples has, in the numbers of FakeExecutor.
 #include "ir/plan/lookup.h"
+#include "ir/plan/rounds/rank_stages.h"
 #include "tests/runtime/fake_executor.h"
 
 #include <algorithm>

@@ -8,12 +8,14 @@
 
 namespace agpcs {
 
+int working_stages(const Plan& plan) {
+  return static_cast<int>(std::count_if(plan.stages.begin(), plan.stages.end(),
+                                        [](const PlanStage& stage) { return !stage.idle(); }));
+}
+
 int stages_of_each_rank(const Plan& plan) {
   const int round = plan.round_size();
-  if (!plan.interleaves() || round == 0) return 1;
-  const auto stages = std::count_if(plan.stages.begin(), plan.stages.end(),
-                                    [](const PlanStage& stage) { return !stage.idle(); });
-  return static_cast<int>(stages) / round;
+  return plan.interleaves() && round > 0 ? working_stages(plan) / round : 1;
 }
 
 bool is_local(const Plan& plan, const Cut& cut) {

@@ -9,6 +9,8 @@
 
 namespace agpcs {
 
+/// Returns the number of stages that have operators: all but an idle one.
+int working_stages(const Plan& plan);
 /// Returns how many stages each rank that has stages with operators has: 1, if the schedule is not
 /// interleaved.
 int stages_of_each_rank(const Plan& plan);

@@ -3,6 +3,7 @@
 
 #include "ir/base/units.h"
 #include "ir/plan/body/body.h"
+#include "ir/plan/rounds/rank_stages.h"
 
 #include <fmt/format.h>
 
@@ -12,18 +13,13 @@
 
 namespace agpcs {
 
-std::int64_t stages_with_work(const Plan& plan) {
-  return std::count_if(plan.stages.begin(), plan.stages.end(),
-                       [](const PlanStage& stage) { return !stage.idle(); });
-}
-
 std::int64_t idle_ranks(const Plan& plan) {
   const PlanStage& last = plan.stages.back();
   return last.idle() ? std::ssize(last.ranks) : 0;
 }
 
 std::string plan_kind(const Plan& plan) {
-  const std::int64_t stages = stages_with_work(plan);
+  const int stages = working_stages(plan);
   if (stages != 1) return fmt::format("pipeline of {} stages", stages);
   const PlanStage& stage = plan.stages.front();
   if (!stage.has_teams()) return "data parallel";

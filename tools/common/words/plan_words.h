@@ -9,8 +9,6 @@
 
 namespace agpcs {
 
-/// Returns the number of stages that have operators.
-std::int64_t stages_with_work(const Plan& plan);
 /// Returns the number of ranks without operators, which are those of the last stage.
 std::int64_t idle_ranks(const Plan& plan);
 /// Returns what a plan is in a word or two: "data parallel", "2 teams", "pipeline of 3 stages".

@@ -63,7 +63,7 @@ Json figures(const ReportInput& input) {
   const Estimate& now = input.step.estimate;
   const auto recomputed = std::count_if(plan.stages.begin(), plan.stages.end(),
                                         [](const PlanStage& stage) { return stage.recompute; });
-  const std::int64_t stages = stages_with_work(plan);
+  const int stages = working_stages(plan);
   const auto of = [&](auto value) { return before == nullptr ? 0.0 : value(*before); };
   const double step = of([](const SimulatedStep& s) { return s.estimate.step_seconds; });
   const double speed = of([](const SimulatedStep& s) { return s.estimate.samples_per_second; });
