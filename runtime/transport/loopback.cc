@@ -64,8 +64,11 @@ class Board {
     at(joined_, rank) = true;
   }
 
+  // A rank whose operations fail posts nothing: its later messages would meet ends that were meant
+  // for the ones that it gave up.
   void post(End& end) {
     const std::lock_guard lock(mutex_);
+    if (!at(failure_, end.rank).ok()) return;
     auto& waiting = waiting_[end.key];
     if (waiting.empty() || waiting.front()->sending == end.sending) {
       waiting.push_back(&end);
