@@ -93,7 +93,13 @@ std::vector<LinkMeasurement> LinkWatch::slow() const {
   return slow;
 }
 
+LinkMeasurement LinkWatch::glance_at() const {
+  const std::vector<LinkMeasurement> links = slow();
+  return links[glances_ % links.size()];
+}
+
 bool LinkWatch::glance(const std::vector<LinkMeasurement>& glanced) {
+  ++glances_;
   const std::vector<LinkChange> changes = changed_links(told_, glanced);
   const bool faster = std::any_of(changes.begin(), changes.end(), [](const LinkChange& change) {
     return change.factor * change.latency_factor < 1;

@@ -4,6 +4,7 @@
 
 #include <agpcs/drift.h>
 
+#include <cstddef>
 #include <vector>
 
 namespace agpcs {
@@ -37,9 +38,12 @@ class LinkWatch {
   bool confirming() const { return confirming_; }
   /// Returns the last reported figures of the links that are slower than at their first probe.
   std::vector<LinkMeasurement> slow() const;
-  /// Takes the result of a glance at `slow()`. Returns whether a link seems faster; then all links
-  /// are to be probed at once, as after a request. The counter of glances in vain grows with each
-  /// such glance, and starts anew when a change is reported.
+  /// Returns the link of `slow()` whose turn it is for a glance. They take turns, because links that
+  /// are slow together mostly recover together. Needs: there is one.
+  LinkMeasurement glance_at() const;
+  /// Takes the result of that glance. Returns whether a link seems faster; then all links are to be
+  /// probed at once, as after a request. The counter of glances in vain grows with each such
+  /// glance, and starts anew when a change is reported.
   bool glance(const std::vector<LinkMeasurement>& glanced);
   int glances_in_vain() const { return in_vain_; }
   /// Makes the last probe the reported state: only differences from it are changes from now on.
@@ -61,7 +65,8 @@ class LinkWatch {
   double step_seconds_ = 0;  // the step that the plan expects
   std::vector<LinkMeasurement> first_, before_, told_, now_;
   bool asked_ = false, confirming_ = false;
-  int in_vain_ = 0;  // glances since a change was last reported
+  int in_vain_ = 0;  // glances since a change was last reported that saw a faster link
+  std::size_t glances_ = 0;
   // Exchanges: how long suspicions wait next time, and how long they still wait.
   int patience_ = 1, rest_ = 0;
 };

@@ -43,7 +43,7 @@ constexpr std::size_t kPlanWord = 1;  // rank 0's: bytes of a better plan's text
 constexpr std::size_t kStatisticsWord = 2;
 constexpr double kKeep = -1;    // take the present state as what is expected from now on
 constexpr double kProbe = -2;   // all ranks probe the links
-constexpr double kGlance = -3;  // all ranks glance at the links that are slow
+constexpr double kGlance = -3;  // all ranks glance at a link that is slow
 
 // The first steps of a plan fill caches and pools, so they say nothing about the hardware.
 // Likewise, steps before replays begin say nothing about replayed steps.
@@ -262,7 +262,8 @@ Status PlanTrainer::between_steps() {
 Status PlanTrainer::glance() {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(const auto glanced,
-            probe_links(now_->plan, *now_->transport, options_.replay.limit, now_->links->slow()));
+            probe_links(now_->plan, *now_->transport, options_.replay.limit,
+                        {now_->links->glance_at()}));
   pace_.glanced(begin, steady_nanoseconds());
   return now_->links->glance(glanced) ? look_at_links() : Status();
 }

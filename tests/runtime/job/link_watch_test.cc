@@ -149,6 +149,24 @@ TEST(LinkWatch, LinksThatAreSlowerThanAtFirstAreGlancedAtInLaterPlansToo) {
   EXPECT_FALSE(later.changed()) << "since this plan began";
 }
 
+TEST(LinkWatch, LinksThatAreSlowTakeTurnsForGlances) {
+  LinkWatch watch = watch_of();
+  const auto both_slow = [] {
+    std::vector<LinkMeasurement> slow = links(4);
+    slow[0].seconds_per_byte *= 4;
+    return slow;
+  };
+  watch.note(links(1));
+  for (int i = 0; i < 2; ++i) watch.note(both_slow());
+  ASSERT_EQ(watch.slow().size(), 2U);
+  std::vector<int> from;
+  for (int i = 0; i < 4; ++i) {
+    from.push_back(watch.glance_at().from);
+    EXPECT_FALSE(watch.glance({watch.glance_at()}));
+  }
+  EXPECT_EQ(from, (std::vector<int>{0, 1, 0, 1}));
+}
+
 TEST(LinkWatch, AGlanceThatSeesAFasterLinkAsksForProbes) {
   LinkWatch watch(plan_of(1e-3), links(1));  // to such a step it hardly matters
   watch.note(links(4));

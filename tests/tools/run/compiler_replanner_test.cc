@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/compiler_replanner.h"
 
+#include "cost_model/fit/calibrate.h"
 #include "ir/plan/lookup.h"
 #include "planner/plan_problem.h"
+#include "tests/cost_model/step/profiles.h"
 #include "tests/planner/problem/problems.h"
 #include "tests/support/team_models.h"
 #include "tools/run/replan.h"
@@ -200,6 +202,26 @@ TEST(CompilerReplanner, ADeviceThatHasBecomeSlowIsNotTakenToBeAsItWas) {
   const auto replanner = replanner_of(plan, cluster, -100);
   ASSERT_TRUE(replanner->replan(plan, report, kGoOn).ok());
   EXPECT_THAT(replanner->hardware_text(), HasSubstr("device a/1 computes 1.23 times as long\n"));
+}
+
+// Where a profile tells how fast devices are, those that did not change differ by what they have in
+// common; b/1 is too far from it.
+TEST(CompilerReplanner, ProfiledDevicesThatDidNotChangeAreTakenToBeAsInTheProfile) {
+  const auto work = [](OpClass, double flops, double bytes) {
+    return 1e-6 + 1e-12 * flops + 1e-11 * bytes;
+  };
+  DeviceProfile device = testing::measured_device("k", graph(), {1024, 65536}, work, work);
+  const Cluster cluster = calibrate(testing::with_device(four_equal(), device))->cluster;
+  HardwareReport report = computes(1, 2.5);
+  report.computing = {1.1, 3, 1.2, 2};
+  const Plan plan = planned(cluster);
+  const auto replanner = replanner_of(plan, cluster, -100);
+  const auto found = replanner->replan(plan, report, kGoOn);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_THAT(replanner->hardware_text(), HasSubstr("device a/0 computes 1.2 times as long\n"
+                                                    "device a/1 computes 3 times as long\n"
+                                                    "device b/0 computes 1.2 times as long\n"
+                                                    "device b/1 computes 2 times as long\n"));
 }
 
 TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
