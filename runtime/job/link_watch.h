@@ -38,8 +38,8 @@ class LinkWatch {
   bool confirming() const { return confirming_; }
   /// Returns the last reported figures of the links that are slower than at their first probe.
   std::vector<LinkMeasurement> slow() const;
-  /// Returns the link of `slow()` whose turn it is for a glance. They take turns, because links that
-  /// are slow together mostly recover together. Needs: there is one.
+  /// Returns the link of `slow()` whose turn it is for a glance. They take turns, because links
+  /// that are slow together mostly recover together. Needs: there is one.
   LinkMeasurement glance_at() const;
   /// Takes the result of that glance. Returns whether a link seems faster; then all links are to be
   /// probed at once, as after a request. The counter of glances in vain grows with each such
