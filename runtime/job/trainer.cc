@@ -261,9 +261,8 @@ Status PlanTrainer::between_steps() {
 
 Status PlanTrainer::glance() {
   const std::int64_t begin = steady_nanoseconds();
-  AGPCS_TRY(const auto glanced,
-            probe_links(now_->plan, *now_->transport, options_.replay.limit,
-                        {now_->links->glance_at()}));
+  AGPCS_TRY(const auto glanced, probe_links(now_->plan, *now_->transport, options_.replay.limit,
+                                            {now_->links->glance_at()}));
   pace_.glanced(begin, steady_nanoseconds());
   return now_->links->glance(glanced) ? look_at_links() : Status();
 }
