@@ -152,8 +152,9 @@ class BodyResolver {
     AGPCS_RETURN_IF_ERROR(read_operators());
     AGPCS_RETURN_IF_ERROR(read_tensors());
     std::vector<OpPlacements> placements;
-    for (const TeamOp& op : out_.ops) {
-      auto found = placements_of(graph_, op, splits_of(graph_, op.op), out_.divisions);
+    for (std::size_t i = 0; i < out_.ops.size(); ++i) {
+      const TeamOp& op = out_.ops[i];
+      auto found = placements_of(graph_, op, splits_[i], out_.divisions);
       if (!found) return fail("'{}' cannot be divided so", graph_.op(op.op).name);
       AGPCS_RETURN_IF_ERROR(note(graph_.op(op.op).inputs, found->inputs));
       AGPCS_RETURN_IF_ERROR(note(graph_.op(op.op).outputs, found->outputs));
@@ -188,8 +189,8 @@ class BodyResolver {
       }
       const BodyOperator& one = body_.operators[i];
       TeamOp op{ops_[i], kNone, one.division, one.bands, one.gradient_sum};
+      const std::vector<OpSplit>& splits = splits_.emplace_back(splits_of(graph_, ops_[i]));
       if (!one.split.empty()) {
-        const std::vector<OpSplit> splits = splits_of(graph_, ops_[i]);
         std::vector<std::string> names;
         for (std::size_t s = 0; s < splits.size(); ++s) names.push_back(name_of_split(splits, s));
         const auto split = std::ranges::find(names, one.split);
@@ -317,6 +318,7 @@ class BodyResolver {
   std::map<TensorId, std::vector<TeamForm>> forms_;  // `from` within the tensor
   std::map<TensorId, int> first_;                    // the number of a tensor's first form
   TeamBody out_;
+  std::vector<std::vector<OpSplit>> splits_;  // by operator
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace agpcs {
@@ -152,21 +153,22 @@ double seconds_of_operator(const TeamProblem& problem, const TeamBody& body, con
   return slowest;
 }
 
-/// The splits of operators, once for those that are alike.
-class SplitsOfLike {
- public:
-  explicit SplitsOfLike(const TeamProblem& problem) : problem_(problem) {}
-  const std::vector<OpSplit>& of(std::size_t index) {
-    const int number = problem_.alike.empty() ? static_cast<int>(index) : problem_.alike[index];
-    const auto [known, added] = known_.try_emplace(number);
-    if (added) known->second = splits_of(problem_.graph, problem_.ops[index]);
-    return known->second;
+/// Returns what a micro-batch takes for the operator at an index of the problem's.
+TeamSeconds seconds_at(const TeamProblem& problem, const TeamBody& body, std::size_t index) {
+  const TeamOp& op = body.ops[index];
+  TeamSeconds seconds;
+  if (op.split == kNone) {
+    seconds.compute = seconds_of_operator(problem, body, op, nullptr);
+    return seconds;
   }
-
- private:
-  const TeamProblem& problem_;
-  std::map<int, std::vector<OpSplit>> known_;
-};
+  const OpSplit split = splits_of(problem.graph, op.op)[static_cast<std::size_t>(op.split)];
+  seconds.compute = seconds_of_operator(problem, body, op, &split);
+  for (const TeamTraffic& traffic :
+       inside_traffic(problem.graph, op.op, split, problem.samples, body.members())) {
+    seconds.exchange += problem.costs.exchange(traffic);
+  }
+  return seconds;
+}
 
 }  // namespace
 
@@ -178,17 +180,16 @@ std::optional<TeamBody> team_body(const TeamProblem& problem, const TeamSpace& s
 
 TeamSeconds team_seconds(const TeamProblem& problem, const TeamBody& body) {
   TeamSeconds seconds;
-  SplitsOfLike splits(problem);
+  // By number of the like, split and division; the first operator may wait for samples.
+  std::map<std::tuple<int, int, int>, TeamSeconds> known;
   for (std::size_t i = 0; i < body.ops.size(); ++i) {
     const TeamOp& op = body.ops[i];
-    const OpSplit* const split =
-        op.split == kNone ? nullptr : &splits.of(i)[static_cast<std::size_t>(op.split)];
-    seconds.compute += seconds_of_operator(problem, body, op, split);
-    if (split == nullptr) continue;
-    for (const TeamTraffic& traffic :
-         inside_traffic(problem.graph, op.op, *split, problem.samples, body.members())) {
-      seconds.exchange += problem.costs.exchange(traffic);
-    }
+    const bool repeats = !problem.alike.empty() && op.op != 0;
+    const auto [entry, added] =
+        known.try_emplace({repeats ? problem.alike[i] : -1 - op.op, op.split, op.division});
+    if (added) entry->second = seconds_at(problem, body, i);
+    seconds.compute += entry->second.compute;
+    seconds.exchange += entry->second.exchange;
   }
   const auto add = [&](const std::vector<TeamStep>& steps, bool forward, double& sum) {
     for (const TeamStep& step : steps) {

@@ -32,6 +32,9 @@ struct Turns {
   std::size_t turn(std::size_t number) const { return begin + number * period; }
 };
 
+/// States that stay at least, and the best few beside which others may be hopeless.
+constexpr std::size_t kLeastLeft = 200, kLeaders = 8;
+
 constexpr std::size_t kLongestTurn = 512, kFewestTurns = 6;
 
 /// Returns the turns that have most operators; none if they are few.
@@ -124,7 +127,9 @@ class Chooser {
     const bool one = only != kNone && at(only) < all;
     if (one) extend_all(step, at(only), at(only) + 1, next, came);
     if (next.size() == 0) extend_all(step, 0, all, next, came);
-    if (next.size() > most_states_) keep_best(step, next, came);
+    if (next.size() > most_states_) drop_hopeless(step, next, came);
+    const std::size_t most_left = std::max(most_states_, kLeastLeft);
+    if (next.size() > most_left) keep_best(step, next, came, most_left);
     layer_ = std::move(next);
     came_.push_back(std::move(came));
   }
@@ -160,18 +165,51 @@ class Chooser {
     return rank;
   }
 
-  void keep_best(const FrontierStep& step, FrontierLayer& layer, std::vector<Came>& came) {
-    exact_ = false;
+  /// Returns the `count` states that rank best, in no order.
+  std::vector<std::size_t> best_states(const FrontierStep& step, const FrontierLayer& layer,
+                                       std::size_t count) {
     const std::vector<double> rank = ranks(step, layer);
-    std::vector<std::size_t> kept(layer.size());
-    std::iota(kept.begin(), kept.end(), std::size_t{0});
+    std::vector<std::size_t> best(layer.size());
+    std::iota(best.begin(), best.end(), std::size_t{0});
     const auto is_before = [&](std::size_t a, std::size_t b) {  // of equal ones, the first
       return rank[a] != rank[b] ? rank[a] < rank[b] : a < b;
     };
-    std::ranges::nth_element(kept, kept.begin() + static_cast<std::ptrdiff_t>(most_states_),
-                             is_before);
-    kept.resize(most_states_);
+    std::ranges::nth_element(best, best.begin() + static_cast<std::ptrdiff_t>(count), is_before);
+    best.resize(count);
+    return best;
+  }
+
+  /// Drops states that take no less than one of the best would with all their forms as well. (Such
+  /// a state might still end up better, if a form to come made one that it has cheaper.)
+  void drop_hopeless(const FrontierStep& step, FrontierLayer& layer, std::vector<Came>& came) {
+    const std::vector<std::size_t> best =
+        best_states(step, layer, std::min(kLeaders, layer.size()));
+    const auto is_hopeless = [&](std::size_t s) {
+      return std::ranges::any_of(best, [&](std::size_t b) {
+        if (b == s || layer.seconds(b) > layer.seconds(s)) return false;
+        const double with_all =
+            layer.seconds(b) + frontier_.seconds_to_have(step, layer.key(b), layer.key(s));
+        return with_all < layer.seconds(s) || (with_all == layer.seconds(s) && b < s);
+      });
+    };
+    std::vector<std::size_t> kept;
+    for (std::size_t s = 0; s < layer.size(); ++s) {
+      if (!is_hopeless(s)) kept.push_back(s);
+    }
+    keep(kept, step, layer, came);
+  }
+
+  void keep_best(const FrontierStep& step, FrontierLayer& layer, std::vector<Came>& came,
+                 std::size_t count) {
+    std::vector<std::size_t> kept = best_states(step, layer, count);
     std::ranges::sort(kept);
+    keep(kept, step, layer, came);
+  }
+
+  void keep(const std::vector<std::size_t>& kept, const FrontierStep& step, FrontierLayer& layer,
+            std::vector<Came>& came) {
+    if (kept.size() == layer.size()) return;
+    exact_ = false;
     FrontierLayer best(step.behind.size());
     std::vector<Came> came_best;
     for (const std::size_t s : kept) {

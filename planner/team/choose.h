@@ -21,18 +21,20 @@ struct TeamChoice {
   bool exact = true;
 };
 
-/// States that are kept at a place, by default.
+/// States at a place of which none is dropped, by default.
 inline constexpr std::size_t kMostTeamStates = 4000;
 
 /// Chooses a split, or none, for each operator, and collectives where a tensor does not lie as an
 /// operator needs it, so that `TeamSeconds::per_micro_batch` is least. A dynamic program over the
 /// operators: its state is how the tensors lie that operators behind the place still read, and
-/// which other forms of them are there. If there are more than `most_states`, those stay whose
-/// seconds are least, counted as if every tensor had to become a copy. Where operators repeat in
-/// six turns or more (`TeamProblem::alike`), the turns behind the second and before the last are as
-/// the second. In both cases the choice is not proven. Errors (kUsage): fewer than two members, a
-/// part that is not positive. Debug builds verify the body. Cost: O(operators x most_states x
-/// options of an operator).
+/// which other forms of them are there. If there are more than `most_states`, those are dropped
+/// that take no less than one of the best would if it had all of their forms, too; and if there
+/// still are more, and more than 200, those stay whose seconds are least, counted as if every
+/// tensor had to become a copy. Where operators repeat in six turns or more
+/// (`TeamProblem::alike`), the turns behind the second and before the last are as
+/// the second. In all these cases the choice is not proven. Errors (kUsage): fewer than two
+/// members, a part that is not positive. Debug builds verify the body. Cost: O(operators x
+/// most_states x options of an operator).
 Result<TeamChoice> choose_team_body(const TeamProblem& problem,
                                     std::size_t most_states = kMostTeamStates);
 

@@ -63,6 +63,12 @@ double TensorStates::seconds_to_copy(std::uint16_t state) {
   return states_[state].to_copy;
 }
 
+double TensorStates::seconds_to_have(std::uint16_t state, std::uint16_t other) {
+  if (state == other) return 0;
+  const std::uint16_t both = after(state, states_[other].needed);
+  return states_[both].seconds - states_[state].seconds;
+}
+
 Frontier::Frontier(const TeamProblem& problem, const TeamSpace& space)
     : problem_(problem),
       space_(space),
@@ -198,6 +204,14 @@ double Frontier::seconds_to_copies(const FrontierStep& step, FrontierKey behind)
   double seconds = 0;
   for (std::size_t place = 0; place < behind.size(); ++place) {
     seconds += states(step.behind[place]).seconds_to_copy(behind[place]);
+  }
+  return seconds;
+}
+
+double Frontier::seconds_to_have(const FrontierStep& step, FrontierKey behind, FrontierKey other) {
+  double seconds = 0;
+  for (std::size_t place = 0; place < behind.size(); ++place) {
+    seconds += states(step.behind[place]).seconds_to_have(behind[place], other[place]);
   }
   return seconds;
 }

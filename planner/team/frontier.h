@@ -26,6 +26,8 @@ class TensorStates {
   std::uint16_t after(std::uint16_t state, FormSet more);
   /// Returns what a copy would take beyond what the state takes.
   double seconds_to_copy(std::uint16_t state);
+  /// Returns what all forms of `other` would take beyond what the state takes.
+  double seconds_to_have(std::uint16_t state, std::uint16_t other);
 
  private:
   struct State {
@@ -70,6 +72,8 @@ class Frontier {
 
   /// Returns what it takes to make copies of all tensors of a frontier.
   double seconds_to_copies(const FrontierStep& step, FrontierKey behind);
+  /// Returns what a state takes to have each tensor of a frontier in all forms of another state.
+  double seconds_to_have(const FrontierStep& step, FrontierKey behind, FrontierKey other);
   TensorStates& states(TensorId id);
 
  private:

@@ -23,8 +23,8 @@
 namespace agpcs {
 namespace {
 
-/// States that a choice for a stage keeps. Choices for searches are many.
-constexpr std::size_t kMostStagesStates = 200;
+/// States at a place of which none is dropped. Choices for searches are many.
+constexpr std::size_t kMostStagesStates = 8;
 /// The largest part of a member; others are rounded to whole ones.
 constexpr double kLargestPart = 100;
 /// Bodies that are chosen on the way of a climb.
@@ -137,7 +137,8 @@ TeamParts StageTeams::parts_by_speed(const TeamOrder& order, std::int64_t sample
   return in_lowest_terms(std::move(parts));
 }
 
-TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples, TeamParts parts,
+TeamProblem StageTeams::problem_of(const TeamOrder& order, const StageContent& content,
+                                   std::int64_t samples, TeamParts parts,
                                    std::vector<Team> unlike) {
   TeamProblem problem{problem_.graph,
                       order.ops,
@@ -146,6 +147,7 @@ TeamProblem StageTeams::problem_of(const TeamOrder& order, std::int64_t samples,
                       order.micro_batches,
                       problem_.training.precision,
                       {}};
+  problem.alike = content.signatures;
   const Cluster& cluster = problem_.cluster;
   std::vector<std::vector<int>> kinds(unlike[0].size());  // by number of the member, each once
   for (const Team& team : unlike) {
@@ -190,8 +192,7 @@ const StageTeams::Chosen& StageTeams::choose(const TeamOrder& order, const Stage
                                              const std::vector<Team>& unlike) {
   const auto [known, added] = chosen_.try_emplace(key_of(order, content, samples, parts, unlike));
   if (!added) return known->second;
-  TeamProblem problem = problem_of(order, samples, parts, unlike);
-  problem.alike = content.signatures;
+  TeamProblem problem = problem_of(order, content, samples, parts, unlike);
   problem.micro_batches = rounded(order.micro_batches);
   if (order.spare_memory) {
     const double alone = alone_seconds(order.ops, kind_of(problem_, unlike[0][0]), samples);
@@ -311,8 +312,9 @@ const StageTeams::Chosen& StageTeams::choose_parts(const TeamOrder& order,
 /// The seconds of teams that have one body, by their number and samples.
 class StageTeams::Timer {
  public:
-  Timer(StageTeams& of, const TeamOrder& order, int number, const TeamBody& body)
-      : of_(of), order_(order), number_(number), body_(body) {
+  Timer(StageTeams& of, const TeamOrder& order, const StageContent& content, int number,
+        const TeamBody& body)
+      : of_(of), order_(order), content_(content), number_(number), body_(body) {
     for (const Team& team : order.teams) looks_.push_back(of.look_of(team));
   }
 
@@ -320,8 +322,7 @@ class StageTeams::Timer {
     const auto [known, added] = of_.seconds_.try_emplace({number_, looks_[team], samples}, 0);
     if (added) {
       const TeamSeconds seconds = team_seconds(
-          of_.problem_of(order_, samples, body_.parts, std::vector<Team>{order_.teams[team]}),
-          body_);
+          of_.problem_of(order_, content_, samples, body_.parts, {order_.teams[team]}), body_);
       known->second = seconds.compute + seconds.exchange;
     }
     return known->second;
@@ -333,6 +334,7 @@ class StageTeams::Timer {
  private:
   StageTeams& of_;
   const TeamOrder& order_;
+  const StageContent& content_;
   int number_;
   const TeamBody& body_;
   std::vector<Look> looks_;
@@ -394,7 +396,7 @@ std::optional<FormedStage> StageTeams::make(TeamOrder order) {
   FormedStage stage;
   stage.body = body_of_like(problem_.graph, chosen->body, chosen->content, order.ops, content);
   stage.exact = chosen->exact;
-  Timer timer(*this, order, chosen->number, stage.body);
+  Timer timer(*this, order, content, chosen->number, stage.body);
   stage.spec.shares = shares_of(timer, order, samples);
   const bool smaller = problem_.training.batch % order.micro_batches != 0;
   double odd = -1;
@@ -414,12 +416,13 @@ std::optional<FormedStage> StageTeams::make(TeamOrder order) {
 }
 
 double StageTeams::seconds(const TeamOrder& order, const FormedStage& stage) {
+  const StageContent content = contents_.of(order.ops);
   double slowest = 0;
   for (std::size_t t = 0; t < stage.spec.devices.size(); ++t) {
     Team team = {stage.spec.devices[t]};
     team.insert(team.end(), stage.spec.further[t].begin(), stage.spec.further[t].end());
-    const TeamProblem problem = problem_of(order, stage.spec.shares[t], stage.body.parts,
-                                           std::vector<Team>{std::move(team)});
+    const TeamProblem problem =
+        problem_of(order, content, stage.spec.shares[t], stage.body.parts, {std::move(team)});
     const TeamSeconds seconds = team_seconds(problem, stage.body);
     slowest = std::max(slowest, seconds.compute + seconds.exchange);
   }

@@ -102,8 +102,8 @@ class StageTeams {
   /// Returns the seconds that a kind takes for the operators alone.
   double alone_seconds(const std::vector<OpId>& ops, int kind, std::int64_t samples) const;
   TeamParts parts_by_speed(const TeamOrder& order, std::int64_t samples) const;
-  TeamProblem problem_of(const TeamOrder& order, std::int64_t samples, TeamParts parts,
-                         std::vector<Team> unlike);
+  TeamProblem problem_of(const TeamOrder& order, const StageContent& content, std::int64_t samples,
+                         TeamParts parts, std::vector<Team> unlike);
   const Chosen& choose(const TeamOrder& order, const StageContent& content, std::int64_t samples,
                        const TeamParts& parts, const std::vector<Team>& unlike);
   const Chosen& choose_parts(const TeamOrder& order, const StageContent& content,

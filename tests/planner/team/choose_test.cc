@@ -320,6 +320,9 @@ TEST(ChooseTeamBody, IsAsGoodAsTheBestOfAllCombinations) {
       EXPECT_NEAR(choice.seconds, least, 1e-9 * least)
           << "seed " << seed << ", link " << link << "\n"
           << print_graph(graph) << print_team_body(graph, choice.body, 2, Precision::kFp32);
+      const Result<TeamChoice> quick = choose_team_body(problem, 1);
+      ASSERT_TRUE(quick.ok());
+      EXPECT_NEAR(quick->seconds, least, 1e-9 * least) << "what is dropped is hopeless";
       ++graphs;
       shared += !open_beginnings(graph, space).empty();
       divided +=
