@@ -34,7 +34,12 @@ Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& c
                           const CostTable& costs, const SimulateOptions& options) {
   AGPCS_TRY(const StepModel model, make_step_model(plan, graph, cluster, costs));
   AGPCS_TRY(StepRun run, run_step_model(plan, model, cluster, options.timeline));
-  AGPCS_TRY(const std::vector<MemoryUse> memory, peak_memory(plan, graph));
+  std::vector<MemoryUse> memory;
+  if (options.memory != nullptr) {
+    memory = *options.memory;
+  } else {
+    AGPCS_TRY(memory, peak_memory(plan, graph));
+  }
   Estimate estimate;
   estimate.step_seconds = run.seconds;
   estimate.samples_per_second = static_cast<double>(plan.training.batch) / run.seconds;

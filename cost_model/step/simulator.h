@@ -58,6 +58,7 @@ struct Estimate {
 
 struct SimulateOptions {
   bool timeline = false;
+  const std::vector<MemoryUse>* memory = nullptr;  ///< `peak_memory` of the plan, where it is known
 };
 
 /// Executes every rank's program by the execution model of agpcs/plan.h. Concurrent transfers share

@@ -88,6 +88,11 @@ Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& m
 
 Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan) {
   AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
+  return memory_fit(problem, strategy, plan, uses);
+}
+
+MemoryFit memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan,
+                     const std::vector<MemoryUse>& uses) {
   MemoryFit worst;
   double memories = 0;
   bool first = true;
@@ -133,16 +138,15 @@ Status infeasible(const Problem& problem, const MemoryFit& fit) {
 Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const MadeBy& made_by,
                            MemoryFit* memory) {
   AGPCS_TRY(Plan plan, plan_of(problem, strategy, made_by));
-  AGPCS_TRY(const MemoryFit fit, memory_fit(problem, strategy, plan));
+  AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
+  const MemoryFit fit = memory_fit(problem, strategy, plan, uses);
   if (memory != nullptr) *memory = fit;
   if (fit.lacking() > 0) return infeasible(problem, fit);
   const bool in_host = std::any_of(plan.stages.begin(), plan.stages.end(),
                                    [](const PlanStage& stage) { return stage.state_in_host; });
-  if (in_host) {
-    AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
-    AGPCS_RETURN_IF_ERROR(check_host_memory(plan, uses, problem.cluster));
-  }
-  AGPCS_TRY(Estimate estimate, simulate(plan, problem.graph, problem.cluster, problem.costs));
+  if (in_host) AGPCS_RETURN_IF_ERROR(check_host_memory(plan, uses, problem.cluster));
+  AGPCS_TRY(Estimate estimate,
+            simulate(plan, problem.graph, problem.cluster, problem.costs, {.memory = &uses}));
   return Evaluated{std::move(strategy), std::move(plan), std::move(estimate)};
 }
 

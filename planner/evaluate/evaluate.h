@@ -36,6 +36,9 @@ Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& m
 /// Returns what `plan` needs on its tightest device. Needs: `plan` is that of `strategy`. Cost:
 /// O(instructions + operators).
 Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan);
+/// The same from `peak_memory` of the plan. Cost: O(ranks).
+MemoryFit memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan,
+                     const std::vector<MemoryUse>& uses);
 
 /// Returns kInfeasible, which says which device lacks how many bytes, what takes them, and what
 /// would help.

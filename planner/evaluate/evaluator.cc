@@ -115,17 +115,17 @@ class Evaluator::Impl {
   Score score_of_plan(const Strategy& strategy) const {
     Strategy grouped;
     const Plan plan = plan_of_unlike(strategy, grouped);
+    const Result<std::vector<MemoryUse>> uses = peak_memory(plan, problem_.graph);
+    AGPCS_CHECK(uses.ok(), "{}", uses.status().message());
     const Result<Estimate> estimate =
-        simulate(plan, problem_.graph, problem_.cluster, problem_.costs);
+        simulate(plan, problem_.graph, problem_.cluster, problem_.costs, {.memory = &*uses});
     AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
-    const Result<MemoryFit> fit = memory_fit(problem_, grouped, plan);
-    AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
     Score score;
     score.step_seconds = estimate->step_seconds;
     for (const DeviceEstimate& device : estimate->devices) {
       score.exposed_communication += device.exposed_communication;
     }
-    score.lacking = fit->lacking();
+    score.lacking = memory_fit(problem_, grouped, plan, *uses).lacking();
     return score;
   }
 
