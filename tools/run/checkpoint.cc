@@ -94,7 +94,7 @@ class CheckpointFiles {
         if (found == tensors.end()) return not_in_model(item.tensor);
         target.tensor = found->second;
         tensors.erase(found);
-        AGPCS_TRY(target.converted, converts(item, found->second->type, found->second->bytes));
+        AGPCS_TRY(target.converted, converts(item, target.tensor->type, target.tensor->bytes));
       }
       const bool in_model = target.tensor != nullptr && !target.converted;
       if (!in_model) {
