@@ -31,10 +31,10 @@ inline constexpr std::size_t kMostTeamStates = 4000;
 /// that take no less than one of the best would if it had all of their forms, too; and if there
 /// still are more, and more than 200, those stay whose seconds are least, counted as if every
 /// tensor had to become a copy. Where operators repeat in six turns or more
-/// (`TeamProblem::alike`), the turns behind the second and before the last are as
-/// the second. In all these cases the choice is not proven. Errors (kUsage): fewer than two
-/// members, a part that is not positive. Debug builds verify the body. Cost: O(operators x
-/// most_states x options of an operator).
+/// (`TeamProblem::alike`), the turns behind the second and before the last are as the second. In
+/// all these cases the choice is not proven. Errors (kUsage): fewer than two members, a part that
+/// is not positive. Debug builds verify the body. Cost: O(operators x states x options of an
+/// operator).
 Result<TeamChoice> choose_team_body(const TeamProblem& problem,
                                     std::size_t most_states = kMostTeamStates);
 
