@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Pair = std::pair<int, int>;
 
-constexpr int kRoundTrips = 7, kRepeats = 6;
+constexpr int kRoundTrips = 7, kRepeats = 6, kMoreRounds = 3;
 constexpr std::size_t kLeastBytes = std::size_t{16} << 10, kMostBytes = std::size_t{8} << 20;
 /// Seconds that a large enough payload takes: much longer than what a token bucket lets through at
 /// once, or than a hiccup of the system.
@@ -129,11 +129,12 @@ class LinkProbe {
     figure[2] = held_ ? 1 : 0;
   }
 
-  /// Runs `count` rounds and returns the seconds of those in which both ends had their processors,
-  /// ascending. If these are fewer than two, all count, and `held_` says so.
+  /// Runs `count` rounds, and up to `kMoreRounds` more until two of them had their processors at
+  /// both ends, and returns the seconds of those that had, ascending. If these are fewer than two,
+  /// all count, and `held_` says so.
   Result<std::vector<double>> rounds_of(int peer, std::size_t bytes, int count) {
     std::vector<double> all, rounds;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count || (rounds.size() < 2 && i < count + kMoreRounds); ++i) {
       here_.take();
       AGPCS_TRY(const double seconds, round(peer, bytes));
       const auto held = static_cast<double>(std::max(here_.take(), word_in_)) * 1e-9;

@@ -15,7 +15,7 @@ namespace agpcs {
 class Proposal {
  public:
   /// Exchanges for which a plan waits at most.
-  static constexpr int kMostWaits = 6;
+  static constexpr int kMostWaits = 6, kMostWaitsForMore = 4;
 
   const Replan& make(Replan replan) {
     replan_ = std::move(replan);
@@ -32,11 +32,14 @@ class Proposal {
   const std::string& text() const { return text_; }
 
   /// Returns the bytes of the text that rank 0 announces in this exchange; 0: there is none, or it
-  /// waits, because a device may be about to change (`suspected`). Changes often come together, and
-  /// a plan for the first of them would soon be left.
-  std::size_t announced(bool suspected) {
-    if (text_.empty() || !suspected) return text_.size();
-    return waits_++ < kMostWaits ? 0 : text_.size();
+  /// waits. Changes often come together, and a plan for the first of them would soon be left: it
+  /// waits while a device may be about to change (`suspected`), and for a while where links have
+  /// come back (`returned`), as devices that became slow with them may.
+  std::size_t announced(bool suspected, bool returned) {
+    const int most = suspected ? kMostWaits : returned ? kMostWaitsForMore : 0;
+    if (text_.empty() || waits_ >= most) return text_.size();
+    ++waits_;
+    return 0;
   }
 
  private:

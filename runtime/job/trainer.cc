@@ -208,8 +208,9 @@ void PlanTrainer::fill_report() {
   const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
   std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));
   watch_replanning();
-  const bool suspected = now_->detector->suspects_devices();
-  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_.announced(suspected));
+  const bool returned = now_->links->changed() && now_->links->slow().empty();
+  const std::size_t bytes = proposal_.announced(now_->detector->suspects_devices(), returned);
+  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(bytes);
   if (words[kPlanWord] == 0)
     words[kPlanWord] = wants_probe() ? kProbe : wants_glance() ? kGlance : 0;
   keep_ = false;

@@ -91,17 +91,29 @@ constexpr std::int64_t kStepsAfter = 30;
 
 TEST(Proposal, WaitsForAWhileWhereADeviceMayBeAboutToChange) {
   Proposal proposal;
-  EXPECT_EQ(proposal.announced(false), 0U);
+  EXPECT_EQ(proposal.announced(false, false), 0U);
   proposal.make({make_plan({{{1}}, {}, 1}), 2, 1});
   const std::size_t bytes = proposal.text().size();
-  EXPECT_EQ(proposal.announced(false), bytes);
-  for (int wait = 0; wait < Proposal::kMostWaits; ++wait) EXPECT_EQ(proposal.announced(true), 0U);
-  EXPECT_EQ(proposal.announced(true), bytes);
+  EXPECT_EQ(proposal.announced(false, false), bytes);
+  for (int wait = 0; wait < Proposal::kMostWaits; ++wait)
+    EXPECT_EQ(proposal.announced(true, false), 0U);
+  EXPECT_EQ(proposal.announced(true, false), bytes);
   proposal.drop();
   EXPECT_FALSE(proposal.made());
   proposal.make({make_plan({{{1}}, {}, 1}), 2, 1});
-  EXPECT_EQ(proposal.announced(true), 0U);
-  EXPECT_EQ(proposal.announced(false), bytes);
+  EXPECT_EQ(proposal.announced(true, false), 0U);
+  EXPECT_EQ(proposal.announced(false, false), bytes);
+}
+
+TEST(Proposal, WaitsForDevicesThatMayReturnWithTheLinks) {
+  Proposal proposal;
+  proposal.make({make_plan({{{4, 4}}, {}}), 2, 1});
+  const std::size_t bytes = proposal.text().size();
+  for (int wait = 0; wait < Proposal::kMostWaitsForMore; ++wait) {
+    EXPECT_EQ(proposal.announced(false, true), 0U);
+  }
+  EXPECT_EQ(proposal.announced(true, true), 0U) << "a device is seen to change now";
+  EXPECT_EQ(proposal.announced(false, true), bytes);
 }
 
 class TrainerOver : public OverWorld {
