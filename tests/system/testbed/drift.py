@@ -50,6 +50,12 @@ class Turn:
     why_kept: str | None = None
 
 
+def proposal_before(plan, step):
+    """The last plan that was proposed beside `plan` before a job switched at `step`: it may have waited."""
+    steps = [int(path.stem.rpartition("-")[2]) for path in plan.parent.glob(f"{plan.stem}.replan-*.plan")]
+    return plan.with_name(f"{plan.stem}.replan-{max(at for at in steps if at < step)}.plan")
+
+
 class Watcher:
     """Follows a job's events: changes the machines after QUIET_STEPS, and back when the job has settled."""
 
@@ -194,7 +200,7 @@ class Experiment:
         for way, cluster, best, turn in zip(("there", "back"), (changed, BASE), (offline, base), watcher.turns):
             plans = {"old": now, "offline": best[1:]}
             if turn.switched_at is not None:  # the job wrote the plan, for the ranks that it has, beside its first one
-                now = (base[1].with_name(f"{MODEL}.replan-{turn.switched_at - 1}.plan"), base[2], best[3])
+                now = (proposal_before(base[1], turn.switched_at), base[2], best[3])
                 plans["new"] = now
             rounds = self.in_turns(bed, cluster, plans)
             seconds = medians(rounds)
