@@ -32,8 +32,10 @@ struct Turns {
   std::size_t turn(std::size_t number) const { return begin + number * period; }
 };
 
-/// States that stay at least, and the best few beside which others may be hopeless.
-constexpr std::size_t kLeastLeft = 200, kLeaders = 8;
+/// If more than this are left where hopeless states were dropped, so many of the best stay.
+constexpr std::size_t kMostLeft = 200;
+/// The best few, beside which others may be hopeless.
+constexpr std::size_t kLeaders = 8;
 
 constexpr std::size_t kLongestTurn = 512, kFewestTurns = 6;
 
@@ -128,7 +130,7 @@ class Chooser {
     if (one) extend_all(step, at(only), at(only) + 1, next, came);
     if (next.size() == 0) extend_all(step, 0, all, next, came);
     if (next.size() > most_states_) drop_hopeless(step, next, came);
-    const std::size_t most_left = std::max(most_states_, kLeastLeft);
+    const std::size_t most_left = std::max(most_states_, kMostLeft);
     if (next.size() > most_left) keep_best(step, next, came, most_left);
     layer_ = std::move(next);
     came_.push_back(std::move(came));

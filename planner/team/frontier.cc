@@ -66,7 +66,8 @@ double TensorStates::seconds_to_copy(std::uint16_t state) {
 double TensorStates::seconds_to_have(std::uint16_t state, std::uint16_t other) {
   if (state == other) return 0;
   const std::uint16_t both = after(state, states_[other].needed);
-  return states_[both].seconds - states_[state].seconds;
+  // More forms may make others cheaper; then it still takes no less than nothing.
+  return std::max(0.0, states_[both].seconds - states_[state].seconds);
 }
 
 Frontier::Frontier(const TeamProblem& problem, const TeamSpace& space)

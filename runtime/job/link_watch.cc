@@ -100,6 +100,7 @@ LinkMeasurement LinkWatch::glance_at() const {
 
 bool LinkWatch::glance(const std::vector<LinkMeasurement>& glanced) {
   ++glances_;
+  if (std::ranges::any_of(glanced, &LinkMeasurement::held)) return false;  // it says nothing
   const std::vector<LinkChange> changes = changed_links(told_, glanced);
   const bool faster = std::any_of(changes.begin(), changes.end(), [](const LinkChange& change) {
     return change.factor * change.latency_factor < 1;
@@ -110,10 +111,18 @@ bool LinkWatch::glance(const std::vector<LinkMeasurement>& glanced) {
   return true;
 }
 
+bool LinkWatch::returned_lately() {
+  const bool lately = since_return_ < kLately;
+  since_return_ = std::min(since_return_ + 1, kLately);
+  return lately;
+}
+
 bool LinkWatch::accept() {
   const bool changed = !changed_links(told_, now_).empty();
+  const bool some_were_slow = !slow().empty();
   in_vain_ = 0;
   told_ = now_;
+  if (some_were_slow && slow().empty()) since_return_ = 0;
   confirming_ = false;
   patience_ = 1;
   rest_ = 0;

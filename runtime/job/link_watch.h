@@ -49,6 +49,9 @@ class LinkWatch {
   /// Makes the last probe the reported state: only differences from it are changes from now on.
   /// Returns whether it differs from what was reported before.
   bool accept();
+  /// Notes an exchange. Returns whether, a few exchanges ago at most, a report said that no link is
+  /// slower any more than when the job began, while some were before.
+  bool returned_lately();
   /// Returns whether the last reported state differs from the plan's first probe.
   bool changed() const { return !changed_links(before_, told_).empty(); }
   /// Returns each link as the job first probed it.
@@ -58,7 +61,7 @@ class LinkWatch {
   const std::vector<LinkMeasurement>& now() const { return now_; }
 
  private:
-  static constexpr int kMostPatience = 256;  // exchanges
+  static constexpr int kMostPatience = 256, kLately = 6;  // exchanges
   bool differs() const;
 
   std::vector<LinkTraffic> traffic_;
@@ -67,6 +70,7 @@ class LinkWatch {
   bool asked_ = false, confirming_ = false;
   int in_vain_ = 0;  // glances since a change was last reported that saw a faster link
   std::size_t glances_ = 0;
+  int since_return_ = kLately;  // exchanges
   // Exchanges: how long suspicions wait next time, and how long they still wait.
   int patience_ = 1, rest_ = 0;
 };

@@ -14,8 +14,9 @@ namespace agpcs {
 
 class Proposal {
  public:
-  /// Exchanges for which a plan waits at most.
-  static constexpr int kMostWaits = 6, kMostWaitsForMore = 4;
+  /// Exchanges for which a plan waits at most: while a device seems about to change, and after
+  /// links have come back.
+  static constexpr int kMostWaits = 6, kMostWaitsAfterReturn = 4;
 
   const Replan& make(Replan replan) {
     replan_ = std::move(replan);
@@ -36,7 +37,7 @@ class Proposal {
   /// waits while a device may be about to change (`suspected`), and for a while where links have
   /// come back (`returned`), as devices that became slow with them may.
   std::size_t announced(bool suspected, bool returned) {
-    const int most = suspected ? kMostWaits : returned ? kMostWaitsForMore : 0;
+    const int most = suspected ? kMostWaits : returned ? kMostWaitsAfterReturn : 0;
     if (text_.empty() || waits_ >= most) return text_.size();
     ++waits_;
     return 0;

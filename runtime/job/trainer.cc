@@ -208,7 +208,7 @@ void PlanTrainer::fill_report() {
   const std::size_t first = kStatisticsWord + static_cast<std::size_t>(rank_) * mine.size();
   std::copy(mine.begin(), mine.end(), words.begin() + static_cast<std::ptrdiff_t>(first));
   watch_replanning();
-  const bool returned = now_->links->changed() && now_->links->slow().empty();
+  const bool returned = now_->links->returned_lately();
   const std::size_t bytes = proposal_.announced(now_->detector->suspects_devices(), returned);
   words[kPlanWord] = keep_ ? kKeep : static_cast<double>(bytes);
   if (words[kPlanWord] == 0)

@@ -167,6 +167,28 @@ TEST(LinkWatch, LinksThatAreSlowTakeTurnsForGlances) {
   EXPECT_EQ(from, (std::vector<int>{0, 1, 0, 1}));
 }
 
+TEST(LinkWatch, SaysForAFewExchangesThatLinksHaveReturned) {
+  LinkWatch watch = watch_of();
+  for (const double factor : {1, 4, 4}) watch.note(links(factor));
+  EXPECT_FALSE(watch.returned_lately());
+  for (const double factor : {1, 1}) watch.note(links(factor));
+  int exchanges = 0;
+  while (watch.returned_lately()) ++exchanges;
+  EXPECT_EQ(exchanges, 6);
+  EXPECT_FALSE(watch.returned_lately());
+  for (const double factor : {0.2, 0.2}) watch.note(links(factor));
+  EXPECT_FALSE(watch.returned_lately()) << "none was slow";
+}
+
+TEST(LinkWatch, AGlanceWhoseEndWasHeldBackSaysNothing) {
+  LinkWatch watch(plan_of(1e-3), links(1));
+  watch.note(links(4));
+  LinkMeasurement held = links(1)[1];
+  held.held = true;
+  EXPECT_FALSE(watch.glance({held}));
+  EXPECT_EQ(watch.glances_in_vain(), 0);
+}
+
 TEST(LinkWatch, AGlanceThatSeesAFasterLinkAsksForProbes) {
   LinkWatch watch(plan_of(1e-3), links(1));  // to such a step it hardly matters
   watch.note(links(4));

@@ -109,7 +109,7 @@ TEST(Proposal, WaitsForDevicesThatMayReturnWithTheLinks) {
   Proposal proposal;
   proposal.make({make_plan({{{4, 4}}, {}}), 2, 1});
   const std::size_t bytes = proposal.text().size();
-  for (int wait = 0; wait < Proposal::kMostWaitsForMore; ++wait) {
+  for (int wait = 0; wait < Proposal::kMostWaitsAfterReturn; ++wait) {
     EXPECT_EQ(proposal.announced(false, true), 0U);
   }
   EXPECT_EQ(proposal.announced(true, true), 0U) << "a device is seen to change now";

@@ -206,7 +206,7 @@ TEST(CompilerReplanner, ADeviceThatHasBecomeSlowIsNotTakenToBeAsItWas) {
 
 // Where a profile tells how fast devices are, those that did not change differ by what they have in
 // common; b/1 is too far from it.
-TEST(CompilerReplanner, ProfiledDevicesThatDidNotChangeAreTakenToBeAsInTheProfile) {
+TEST(CompilerReplanner, ProfiledDevicesThatDidNotChangeDifferByWhatTheyHaveInCommon) {
   const auto work = [](OpClass, double flops, double bytes) {
     return 1e-6 + 1e-12 * flops + 1e-11 * bytes;
   };
