@@ -2,6 +2,8 @@
 #include "planner/team/choose.h"
 
 #include "ir/base/rng.h"
+#include "planner/team/content.h"
+#include "planner/team/frontier.h"
 #include "tests/support/team_models.h"
 
 #include <fmt/format.h>
@@ -382,6 +384,32 @@ TEST(ChooseTeamBody, FormsAreMadeOfOneAnotherAsCheaplyAsCanBe) {
     if (forms.size() == 1) continue;
     EXPECT_NEAR(tree.seconds, least_tree(tensor, forms), 1e-12);
   }
+}
+
+// y is cheap, and x is cheaper from y than from the root: one more form makes less.
+TEST(TensorStates, NoFormMakesAnotherForLessThanNothing) {
+  TensorForms forms;
+  forms.placements.resize(3);
+  forms.seconds = {{0, 10, 3}, {10, 0, 10}, {3, 3, 0}};
+  forms.made_here = true;
+  TensorStates states(forms);
+  const std::uint16_t x = states.number(0, form_bit(1)), y = states.number(0, form_bit(2));
+  EXPECT_EQ(states.seconds(x), 10);
+  EXPECT_EQ(states.seconds(states.after(x, form_bit(2))), 6);
+  EXPECT_EQ(states.seconds_to_have(x, y), 0);
+  EXPECT_EQ(states.seconds_to_have(y, x), 3);
+}
+
+TEST(TeamSeconds, AreTheSameWhereAlikeOperatorsAreTimedOnce) {
+  const Graph graph = testing::gpt_graph(kLayers);
+  TeamProblem problem = problem_of(graph, {1, 1}, kSpeeds, kBatch);
+  const TeamBody body = choice_of(problem).body;
+  const TeamSeconds each = team_seconds(problem, body);
+  problem.alike = StageContents(graph).of(problem.ops).signatures;
+  const TeamSeconds once = team_seconds(problem, body);
+  EXPECT_NEAR(once.compute, each.compute, 1e-12 * each.compute);
+  EXPECT_NEAR(once.exchange, each.exchange, 1e-12 * each.exchange);
+  EXPECT_EQ(once.step_end, each.step_end);
 }
 
 TEST(ChooseTeamBody, WithFewStatesItSaysThatNothingIsProven) {
