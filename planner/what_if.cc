@@ -144,13 +144,13 @@ class PlanChanges {
     fit_flows(strategy);
     AGPCS_TRY(const Plan plan,
               lower(problem_.graph, problem_.cluster, problem_.training, strategy, MadeBy()));
-    AGPCS_TRY(const MemoryFit fit, memory_fit(problem_, strategy, plan));
-    if (fit.lacking() > 0) {
+    AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem_.graph));
+    if (memory_fit(problem_, strategy, plan, uses).lacking() > 0) {
       ++found_.too_large;
       return {};
     }
     AGPCS_TRY(const Estimate estimate,
-              simulate(plan, problem_.graph, problem_.cluster, problem_.costs));
+              simulate(plan, problem_.graph, problem_.cluster, problem_.costs, {.memory = &uses}));
     ++found_.tried;
     WhatIf tried{std::string(family), std::move(change), estimate.step_seconds,
                  1 - estimate.step_seconds / step_};

@@ -173,10 +173,11 @@ class OperatorChanges {
       strategy = choose_flows(problem_, *evaluator_, std::move(strategy), {}, known_);
     }
     AGPCS_TRY(const Plan plan, plan_of(problem_, strategy, MadeBy()));
-    AGPCS_TRY(move.fit, memory_fit(problem_, strategy, plan));
+    AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem_.graph));
+    move.fit = memory_fit(problem_, strategy, plan, uses);
     if (move.fit.lacking() > 0) return {};
     AGPCS_TRY(const Estimate estimate,
-              simulate(plan, problem_.graph, problem_.cluster, problem_.costs));
+              simulate(plan, problem_.graph, problem_.cluster, problem_.costs, {.memory = &uses}));
     move.step_seconds = estimate.step_seconds;
     return {};
   }

@@ -86,11 +86,6 @@ Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& m
   return plan;
 }
 
-Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan) {
-  AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
-  return memory_fit(problem, strategy, plan, uses);
-}
-
 MemoryFit memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan,
                      const std::vector<MemoryUse>& uses) {
   MemoryFit worst;

@@ -33,10 +33,8 @@ struct MemoryFit {
 /// lowers it. Debug builds verify the strategy and the plan.
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by);
 
-/// Returns what `plan` needs on its tightest device. Needs: `plan` is that of `strategy`. Cost:
-/// O(instructions + operators).
-Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan);
-/// The same from `peak_memory` of the plan. Cost: O(ranks).
+/// Returns what `plan` needs on its tightest device, from its `peak_memory`. Needs: `plan` is that
+/// of `strategy`. Cost: O(ranks).
 MemoryFit memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan,
                      const std::vector<MemoryUse>& uses);
 

@@ -105,27 +105,31 @@ class Evaluator::Impl {
     if (last_unlike_ && last_unlike_->first == strategy) return last_unlike_->second;
     Strategy grouped;
     const Plan plan = plan_of_unlike(strategy, grouped);
-    const Result<MemoryFit> fit = memory_fit(problem_, grouped, plan);
-    AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
-    last_unlike_.emplace(strategy, fit->lacking());
-    return fit->lacking();
+    const std::int64_t lacking = memory_fit(problem_, grouped, plan, memory_of(plan)).lacking();
+    last_unlike_.emplace(strategy, lacking);
+    return lacking;
+  }
+
+  std::vector<MemoryUse> memory_of(const Plan& plan) const {
+    Result<std::vector<MemoryUse>> uses = peak_memory(plan, problem_.graph);
+    AGPCS_CHECK(uses.ok(), "{}", uses.status().message());
+    return *std::move(uses);
   }
 
   /// Returns the score by the simulator itself.
   Score score_of_plan(const Strategy& strategy) const {
     Strategy grouped;
     const Plan plan = plan_of_unlike(strategy, grouped);
-    const Result<std::vector<MemoryUse>> uses = peak_memory(plan, problem_.graph);
-    AGPCS_CHECK(uses.ok(), "{}", uses.status().message());
+    const std::vector<MemoryUse> uses = memory_of(plan);
     const Result<Estimate> estimate =
-        simulate(plan, problem_.graph, problem_.cluster, problem_.costs, {.memory = &*uses});
+        simulate(plan, problem_.graph, problem_.cluster, problem_.costs, {.memory = &uses});
     AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
     Score score;
     score.step_seconds = estimate->step_seconds;
     for (const DeviceEstimate& device : estimate->devices) {
       score.exposed_communication += device.exposed_communication;
     }
-    score.lacking = memory_fit(problem_, grouped, plan, *uses).lacking();
+    score.lacking = memory_fit(problem_, grouped, plan, uses).lacking();
     return score;
   }
 

@@ -113,8 +113,7 @@ class LinkProbe {
     }
     AGPCS_TRY(rounds, rounds_of(task.to, bytes, kRepeats));
     // The second best round counts: a full token bucket may have let the best one through.
-    fill(figure, rounds[1], trip, bytes);
-    figure[2] = held_ || trips_held ? 1 : 0;
+    fill(figure, rounds[1], trip, bytes, trips_held);
     return {};
   }
 
@@ -122,14 +121,14 @@ class LinkProbe {
     AGPCS_TRY(const std::vector<double> trips, rounds_of(task.to, 0, 2));
     const bool trips_held = held_;
     AGPCS_TRY(const std::vector<double> rounds, rounds_of(task.to, task.bytes, 2));
-    fill(figure, rounds[1], trips[0], task.bytes);
-    figure[2] = held_ || trips_held ? 1 : 0;
+    fill(figure, rounds[1], trips[0], task.bytes, trips_held);
     return {};
   }
 
-  void fill(double* figure, double round, double trip, std::size_t bytes) const {
+  void fill(double* figure, double round, double trip, std::size_t bytes, bool trips_held) const {
     figure[0] = std::max(round - trip, kLeastRoundPart * round) / static_cast<double>(bytes);
     figure[1] = trip / 2;
+    figure[2] = held_ || trips_held ? 1 : 0;
   }
 
   /// Runs `count` rounds, and up to `kMoreRounds` more until two of them had their processors at

@@ -32,15 +32,14 @@ inline Score by_simulation(const Problem& problem, Strategy strategy) {
   AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
   const Result<Estimate> estimate = simulate(*plan, problem.graph, problem.cluster, problem.costs);
   AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
-  const Result<MemoryFit> fit = memory_fit(problem, strategy, *plan);
-  AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
+  const Result<std::vector<MemoryUse>> uses = peak_memory(*plan, problem.graph);
+  AGPCS_CHECK(uses.ok(), "{}", uses.status().message());
   Score score;
   score.step_seconds = estimate->step_seconds;
   for (const DeviceEstimate& device : estimate->devices) {
     score.exposed_communication += device.exposed_communication;
   }
-  score.lacking = fit->lacking();
-  const Result<std::vector<MemoryUse>> uses = peak_memory(*plan, problem.graph);
+  score.lacking = memory_fit(problem, strategy, *plan, *uses).lacking();
   std::map<std::string, std::int64_t> hosts;  // by name: bytes of state there
   const std::vector<std::string> devices = devices_of_ranks(*plan);
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
