@@ -47,6 +47,13 @@ class Gpt4(nn.Module):
         return words[:, :-1], words[:, 1:]
 
 
+class OneHead(Gpt4):
+    """Its attention divides by queries alone."""
+
+    def __init__(self):
+        super().__init__(layers=2, heads=1)
+
+
 class LlamaLayer(nn.Module):
     def __init__(self, width, heads, groups):
         super().__init__()

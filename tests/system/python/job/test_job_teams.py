@@ -12,7 +12,7 @@ from cases import build, divided, gathered, on_ranks
 from job_cases import (BATCH, CLUSTER, NEWER, TOLERANCE, Compares, OneBert, Transformer, UNet, batches, exported, job_of,
                        optimizer_fn_of, plan_of)
 from switching import EACH, Switches, Training, adamw, by_one_process as adamw_by_one_process, sgd
-from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama, Mixture, OneHotMixture
+from team_cases import PLACES, WORDS, BatchNet, Gpt4, Llama, Mixture, OneHead, OneHotMixture
 from test_job_dropout import SEED, by_one_process as dropped_by_one_process
 from test_job_parameters import GroupNet
 from test_job_switch import refusing, started
@@ -114,6 +114,13 @@ class Trains(Compares):
 
     def test_a_llama_with_grouped_queries(self):
         self.compare_teams(Llama, (UNEVEN, CLUSTER))
+
+    def test_some_queries_of_a_causal_attention(self):
+        for layout in (EVEN, UNEVEN):
+            with self.subTest(layout=layout):
+                plan = plan_of(OneHead, layout, 2, cluster=NEAR)
+                self.assertIn("split=queries", plan.text)
+                self.compare(OneHead, plan)
 
     def test_teams_beside_replicas_and_in_pipelines(self):
         for layout in ("a/0+a/1,parts=5+3|b/0", "a/0|b/0+b/1", "a/0+a/1,parts=5+3|b/0+b/1", "a/0+a/1:3,b/0+b/1:1,parts=5+3"):

@@ -281,7 +281,7 @@ class Member:
     def _check_attributed(self, node, block):
         """Refuses constants inside of a node of which members have unlike values: torch has no argument for them."""
         sources = {self._tensor_of(source) for source in self._all_sources(node, block)}
-        sources |= self._zeros(node, block)
+        sources |= self._zeros(node, block) | self._causal_masks(node, block)
         for tensor, read in block.reads.items():
             if tensor in block.made or tensor in sources:
                 continue
@@ -294,6 +294,13 @@ class Member:
             return set()
         return {self._body.forms[one["inputs"][2]].tensor for one in block.operators
                 if one["type"] == "Conv" and len(one["inputs"]) > 2 and one["inputs"][2] is not None}
+
+    def _causal_masks(self, node, block):
+        """The masks that the exporter makes of `is_causal`: their rows are divided as queries are."""
+        if schema(node) is None or schema(node).name != "aten::scaled_dot_product_attention" or not argument(node, "is_causal"):
+            return set()
+        return {self._body.forms[number].tensor for one in block.operators if one["type"] == "Attention"
+                for number in one["inputs"][3:4] if number is not None}
 
     def _all_sources(self, node, block):
         """The nodes with tensors of their own that a block reads, also by nodes without operators."""

@@ -191,17 +191,28 @@ def _of_images(call):
 
 
 def _attention(call):
-    """Members have heads, or queries where no mask depends on their places."""
+    """Members have heads or queries. Which keys a query sees in a causal attention depends on its place among all."""
     rank = call.given("query").meta["val"].dim()
     for name in ("query", "key", "value"):
         axis = call.axis_of(name)
         if axis == rank - 1 and name != "value" or name != "query" and axis == rank - 2:
             call.refuse("an attention whose scores are not whole")
-    if call.axis_of("query") == rank - 2 and call.given("is_causal"):
-        call.refuse("some queries of a causal attention")
     for name in ("query", "key", "value"):
         if call.form(name) is not None and call.form(name).lying.kind == "sum" and name != "value":
             call.refuse("an attention of summands")
+    if call.axis_of("query") == rank - 2 and call.given("is_causal"):
+        call.target = _some_causal_queries
+        call.arguments = [*call.arguments[:3], call.form("query").lying.ranges[call.member],
+                          call.given("scale"), call.given("enable_gqa")]
+        call.options = {}
+
+
+def _some_causal_queries(query, key, value, places, scale, grouped):
+    """`places` has the [begin, end) ranges of the queries' places. The query of place i sees the keys of places 0 to i."""
+    places = torch.cat([torch.arange(begin, end, device=query.device) for begin, end in places])
+    visible = places.unsqueeze(-1) >= torch.arange(key.shape[-2], device=query.device)
+    options = {"enable_gqa": True} if grouped else {}  # PyTorch before 2.5 does not know it
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, visible, scale=scale, **options)
 
 
 def _embedding(call):
