@@ -155,6 +155,21 @@ class ProfileReader {
     return all;
   }
 
+  std::vector<std::int64_t> read_teams(const YamlMap& map) {
+    std::vector<std::int64_t> all;
+    each(map, "teams", [&](const YAML::Node& node) {
+      std::int64_t members = 0;
+      const bool good = node.IsScalar() && YAML::convert<std::int64_t>::decode(node, members) &&
+                        members >= 2 && members <= kMost;
+      if (good) return all.push_back(members);
+      diagnostics_.error(range_of(node),
+                         fmt::format("'teams' of {} must have numbers of members, not {}",
+                                     map.what(), describe(node)),
+                         "a team has two members at least");
+    });
+    return all;
+  }
+
   Measured measured(const YamlMap& map, const char* time, const char* spread, Sign sign) {
     map.require(time);
     map.require(spread);
@@ -171,7 +186,7 @@ class ProfileReader {
     DeviceProfile device;
     device.name = entry.key;
     const YamlMap map(entry.value, fmt::format("device '{}'", entry.key),
-                      {"hardware", "software", "precision", "models", "message_overhead",
+                      {"hardware", "software", "precision", "models", "teams", "message_overhead",
                        "message_compute", "overlap", "updates", "operators", "probes"},
                       diagnostics_);
     if (!entry.value.IsMap()) return device;
@@ -181,6 +196,7 @@ class ProfileReader {
     device.precision = map.choice_of(kPrecisions, "precision", "precision", "precisions")
                            .value_or(device.precision);
     device.models = texts(map, "models");
+    device.teams = read_teams(map);
     device.message_overhead =
         map.quantity("message_overhead", QuantityKind::kSeconds, Sign::kNotNegative).value_or(0);
     device.message_compute =

@@ -4,6 +4,7 @@
 #include "frontend/cluster/units.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -79,8 +80,11 @@ void print_device(const DeviceProfile& device, std::string& text) {
   fmt::format_to(Out(text), "  {}:\n    hardware: {}\n    software: {}\n    precision: {}\n",
                  scalar(device.name), map(device.hardware), map(device.software),
                  name_of(device.precision));
-  fmt::format_to(Out(text), "    models: {}\n    message_overhead: {}\n", list(device.models),
-                 print_seconds(device.message_overhead));
+  fmt::format_to(Out(text), "    models: {}\n", list(device.models));
+  if (!device.teams.empty()) {
+    fmt::format_to(Out(text), "    teams: [{}]\n", fmt::join(device.teams, ", "));
+  }
+  fmt::format_to(Out(text), "    message_overhead: {}\n", print_seconds(device.message_overhead));
   if (device.message_compute != 0) {
     fmt::format_to(Out(text), "    message_compute: {}\n", print_seconds(device.message_compute));
   }

@@ -23,6 +23,7 @@ constexpr std::string_view kBlas = "blas";
 
 // The key that a list is sorted by; all items of a list have different keys.
 auto key_of(const std::string& text) { return std::string_view(text); }
+auto key_of(std::int64_t number) { return number; }
 auto key_of(const DeviceProfile& device) { return std::string_view(device.name); }
 auto key_of(const MeasuredOperator& op) { return std::string_view(op.signature); }
 auto key_of(const MeasuredOperator::Point& point) { return point.samples; }
@@ -92,6 +93,7 @@ void print_device(const DeviceProfile& device, std::string& text) {
     fmt::format_to(Out(text), "software {}={}\n", name, value);
   }
   for (const std::string& model : device.models) fmt::format_to(Out(text), "model {}\n", model);
+  for (const std::int64_t members : device.teams) fmt::format_to(Out(text), "team {}\n", members);
   fmt::format_to(Out(text), "message-overhead {}\n", device.message_overhead);
   if (device.message_compute != 0) {
     fmt::format_to(Out(text), "message-compute {}\n", device.message_compute);
@@ -175,6 +177,10 @@ class ProfileVerifier {
     for (const std::string& model : device.models) check_text(model, what);
     check_text(device.name, what);
     check_order(device.models, fmt::format("models of {}", what));
+    check_order(device.teams, fmt::format("teams of {}", what));
+    for (const std::int64_t members : device.teams) {
+      if (members < 2) error(fmt::format("{} has a team of {}", what, members));
+    }
     check_order(device.operators, fmt::format("operators of {}", what));
     check_order(device.updates, fmt::format("updates of {}", what));
     check_order(device.probes, fmt::format("probes of {}", what));
@@ -295,6 +301,7 @@ class ProfileMerger {
     }
     merge_software(a.software, b.software);
     merge_lists(a.models, b.models, [](auto&, const auto&) {});
+    merge_lists(a.teams, b.teams, [](auto&, const auto&) {});
     merge_operators(a.operators, b.operators, what);
     merge_operators(a.probes, b.probes, what);
     merge_lists(a.updates, b.updates, [](MeasuredUpdate& x, const MeasuredUpdate& y) {
@@ -391,6 +398,7 @@ void seal_profile(Profile& profile) {
   sort_by_key(profile.devices);
   for (DeviceProfile& device : profile.devices) {
     sort_by_key(device.models);
+    sort_by_key(device.teams);
     sort_by_key(device.updates);
     for (auto* list : {&device.operators, &device.probes}) {
       sort_by_key(*list);

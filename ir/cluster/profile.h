@@ -60,7 +60,9 @@ struct DeviceProfile {
   /// "memory". Software: "agpcs", "libtorch", "transport", and "blas", which no digest covers.
   std::vector<std::pair<std::string, std::string>> hardware, software;
   Precision precision = Precision::kFp32;
-  std::vector<std::string> models;          ///< names of the profiled models, sorted
+  std::vector<std::string> models;  ///< names of the profiled models, sorted
+  /// Numbers of members of the even teams whose parts of operators were measured, too; ascending.
+  std::vector<std::int64_t> teams;
   std::vector<MeasuredOperator> operators;  ///< by signature, each once
   /// Operators of the models of `agpcs-profile --quick`, by signature, each once: they stand for
   /// operators like them, of any model. "Input(...)" is what loading a sample takes.

@@ -33,7 +33,7 @@ struct TorchOptions {
 
 /// The time that an operator took in one pass.
 struct OperatorTime {
-  OpId op = kNone;
+  OpId op = kNone;  ///< kNone: exchanges of a team, and what comes before its first operator
   double seconds = 0;
 };
 
@@ -49,7 +49,8 @@ class OperatorObserver {
   /// `pass` is kForward or kBackward; `operators` are in the order in which they ran. A backward
   /// pass lists no operator that has no gradient, or whose output is one of its inputs unchanged.
   /// If the stage recomputes, the second forward pass of each segment is reported, too, and the
-  /// backward pass segment by segment: what is kept first, then each segment's two passes.
+  /// backward pass segment by segment: what is kept first, then each segment's two passes. A member
+  /// of a team reports what it computes of each operator.
   virtual void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) = 0;
 };
 

@@ -202,9 +202,6 @@ Status StageExecutor::widen_bucket(int bucket) {
 
 Status StageExecutor::observe(OperatorObserver* observer) {
   return guarded("timing operators", [&]() -> Status {
-    if (observer != nullptr && team_) {
-      return {StatusCode::kUnavailable, "operators of a team are not timed"};
-    }
     if (observer != nullptr && !put_off_.empty()) {
       return {StatusCode::kUnavailable, "operators of parted backward passes are not timed"};
     }

@@ -157,7 +157,10 @@ Status StageExecutor::backward(const StagePass& of, bool last, GradientListener&
                              run_of(micro_batch));
     }
     parameters_.end_backward();
-    if (team_ && last) end_team_step(listener);
+    if (team_ && last) {
+      if (clock_) clock_->begin(kNone);
+      end_team_step(listener);
+    }
     cuts_.end_backward(micro_batch);
     if (clock_) clock_->stop(Opcode::kBackward);
     return {};

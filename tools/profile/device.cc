@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile/device.h"
 
-#include "codegen/lower.h"
 #include "cost_model/kernel/terms.h"
-#include "frontend/cluster/catalog/catalog.h"
-#include "frontend/cluster/file.h"
 #include "ir/base/check.h"
 #include "ir/base/units.h"
+#include "ir/graph/op_signature.h"
 #include "ir/strategy/memory.h"
-#include "planner/evaluate/group_gradients.h"
-#include "planner/problem/problem.h"
 #include "tools/common/common.h"
 #include "tools/profile/pool.h"
 #include "tools/profile/quick/quick.h"
 #include "tools/profile/step.h"
 #include "tools/run/processes/machine.h"
-
-#include <agpcs/version.h>
 
 #include <fmt/format.h>
 
@@ -25,6 +19,7 @@
 #include <chrono>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -37,24 +32,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A model, and what makes plans of it for one rank.
-struct Model {
-  std::string name;
-  std::unique_ptr<const Problem> problem;
-  Strategy strategy;  // one stage on one device; the share is set later
-  std::string warnings;
-
-  const Graph& graph() const { return problem->graph; }
-  Result<Plan> plan_for(std::int64_t samples) const {
-    Training training = problem->training;
-    training.batch = samples;
-    Strategy alone = strategy;
-    alone.stages.front().shares = {samples};
-    return lower(problem->graph, problem->cluster, training, alone,
-                 {std::string(version()), 0, "agpcs-profile", "none"});
-  }
-};
-
 Result<TrainingModel> read_quick_model(const std::string& file, Loss& loss) {
   const auto* const model = std::find_if(std::begin(kQuickModels), std::end(kQuickModels),
                                          [&](const QuickModel& m) { return m.file == file; });
@@ -62,25 +39,17 @@ Result<TrainingModel> read_quick_model(const std::string& file, Loss& loss) {
   return parse_training_model(model->text(), file, loss);
 }
 
-Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
-  Loss loss = options.loss;
-  AGPCS_TRY(TrainingModel read, options.quick
-                                    ? read_quick_model(path, loss)
-                                    : read_training_model(path, options.choices, loss, true));
-  AGPCS_TRY(Cluster cluster, one_device(options.kind));
-  Model model;
-  model.name = read.graph.called();
-  model.warnings = std::move(read.warnings);
+Result<MeasuredModel> read_model(const DeviceOptions& options, const std::string& path) {
   Training training;
   training.batch = 1;
-  training.loss = loss;
+  training.loss = options.loss;
   training.optimizer = options.optimizer;
-  AGPCS_TRY(model.problem, Problem::make(std::move(read.graph), std::move(cluster), training));
-  Strategy strategy;
-  strategy.stage_of.assign(model.graph().ops.size(), 0);
-  strategy.stages.push_back({{0}, {1}, false});
-  model.strategy =
-      group_gradients(*model.problem, std::move(strategy), model.problem->options.bucket_bytes);
+  AGPCS_TRY(TrainingModel read,
+            options.quick ? read_quick_model(path, training.loss)
+                          : read_training_model(path, options.choices, training.loss, true));
+  AGPCS_TRY(Cluster cluster, one_host(options.kind, 1));
+  AGPCS_TRY(MeasuredModel model, model_alone(std::move(read.graph), std::move(cluster), training));
+  model.warnings = std::move(read.warnings);
   return model;
 }
 
@@ -112,18 +81,30 @@ class DeviceProfiler {
   MeasuredDevice finish();
 
  private:
-  Status measure(const Plan& plan);
+  using Keep = std::function<void(std::int64_t samples, const TimedSteps& times)>;
+  Result<std::int64_t> measure_all(const MeasuredModel& model, const Keep& keep);
+  Status add_team(std::int64_t members, std::int64_t samples);
+  Result<TimedSteps> measure(const MeasuredModel& model, const Plan& plan);
   Status repeat();
+  /// Returns the seconds for a model, or for a model as the member of a team.
+  double seconds_of_each() const {
+    return options_.seconds /
+           static_cast<double>(options_.models.size() * (1 + options_.teams.size()));
+  }
   bool time_for_more(Clock::time_point start, std::size_t next) const;
   void keep_loading(const Graph& graph, std::int64_t samples, const Measured& time);
-  void keep(const Model& model, std::int64_t samples, const TimedSteps& times);
+  void keep(const MeasuredModel& model, std::int64_t samples, const TimedSteps& times);
+  void keep_parts(const MemberModel& model, std::int64_t samples, const TimedSteps& times);
+  void list_step(const MeasuredModel& model, std::int64_t samples, const TimedSteps& times);
+  void set_times(DeviceProfile& profile) const;
 
   const DeviceOptions& options_;
   const Meet& meet_;
   const std::function<void(const std::string&)>& progress_;
   std::vector<std::int64_t> counts_;
-  std::unique_ptr<const Model> model_;  // of `bench_`
-  std::unique_ptr<StepBench> bench_;    // for the last number of samples
+  std::unique_ptr<const MeasuredModel> model_;
+  std::unique_ptr<const MemberModel> member_;
+  std::unique_ptr<StepBench> bench_;  // of one of the two, for the last number of samples
   OperatorPool pool_;
   struct UpdateSum {
     MeasuredUpdate sum;
@@ -135,25 +116,70 @@ class DeviceProfiler {
 };
 
 Status DeviceProfiler::add(const std::string& path) {
-  AGPCS_TRY(Model read, read_model(options_, path));
+  AGPCS_TRY(MeasuredModel read, read_model(options_, path));
   bench_ = nullptr;
-  model_ = std::make_unique<const Model>(std::move(read));
-  const Model& model = *model_;
+  model_ = std::make_unique<const MeasuredModel>(std::move(read));
+  const MeasuredModel& model = *model_;
   if (!model.warnings.empty()) measured_.warnings += model.warnings + "\n";
   std::vector<std::string>& names = measured_.profile.models;  // exports often share a name
   const bool named = std::find(names.begin(), names.end(), model.name) != names.end();
   if (!named && !options_.quick) names.push_back(model.name);
+  AGPCS_TRY(const std::int64_t most,
+            measure_all(model, [&](std::int64_t samples, const TimedSteps& times) {
+              keep(model, samples, times);
+            }));
+  if (most == 0) {
+    AGPCS_TRY(const Plan plan, model.plan_for(counts_.front()));
+    AGPCS_TRY(const auto peak, peak_memory(plan, model.graph()));
+    return {StatusCode::kInfeasible,
+            too_large(options_, path, counts_.front(), peak.front().total())};
+  }
+  for (const std::int64_t members : options_.teams) {
+    AGPCS_RETURN_IF_ERROR(add_team(members, most));
+  }
+  return {};
+}
+
+// Measures a model at the numbers of samples for which there are time and memory. Returns the
+// largest of them; 0: there is no memory for any.
+Result<std::int64_t> DeviceProfiler::measure_all(const MeasuredModel& model, const Keep& keep) {
   const auto start = Clock::now();
+  std::int64_t most = 0;
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     if (i > 0 && options_.samples.empty() && !time_for_more(start, i)) break;
     AGPCS_TRY(const Plan plan, model.plan_for(counts_[i]));
     AGPCS_TRY(const auto peak, peak_memory(plan, model.graph()));
-    const std::int64_t bytes = peak.front().total();
-    if (bytes > options_.memory_bytes) {
-      if (i > 0) break;
-      return {StatusCode::kInfeasible, too_large(options_, path, counts_[i], bytes)};
-    }
-    AGPCS_RETURN_IF_ERROR(measure(plan));
+    if (peak.front().total() > options_.memory_bytes) break;
+    AGPCS_TRY(const TimedSteps times, measure(model, plan));
+    keep(counts_[i], times);
+    most = counts_[i];
+  }
+  return most;
+}
+
+// Measures what a member has of the model's operators. `samples`: the most that were measured.
+Status DeviceProfiler::add_team(std::int64_t members, std::int64_t samples) {
+  DeviceProfile whole = measured_.profile;
+  whole.name = options_.kind;
+  set_times(whole);
+  AGPCS_TRY(std::optional<MemberModel> member,
+            model_of_member(*model_, whole, members, options_.link, samples));
+  if (!member) {
+    measured_.warnings += fmt::format(
+        "warning: {}: a team of {} would divide nothing: what its members exchange takes longer "
+        "than it saves\n",
+        model_->name, members);
+    return {};
+  }
+  bench_ = nullptr;
+  member_ = std::make_unique<const MemberModel>(*std::move(member));
+  AGPCS_TRY(const std::int64_t most,
+            measure_all(*member_, [&](std::int64_t count, const TimedSteps& times) {
+              keep_parts(*member_, count, times);
+            }));
+  std::vector<std::int64_t>& teams = measured_.profile.teams;
+  if (most > 0 && std::find(teams.begin(), teams.end(), members) == teams.end()) {
+    teams.push_back(members);
   }
   return {};
 }
@@ -161,29 +187,26 @@ Status DeviceProfiler::add(const std::string& path) {
 // Decides whether the rest of the model's time on this device suffices for counts_[next]. The first
 // two numbers of samples are always measured, because others can only be derived from two.
 bool DeviceProfiler::time_for_more(Clock::time_point start, std::size_t next) const {
-  const double left =
-      options_.seconds / static_cast<double>(options_.models.size()) - seconds_since(start);
+  const double left = seconds_of_each() - seconds_since(start);
   const double growth = static_cast<double>(counts_[next]) / static_cast<double>(counts_[next - 1]);
   return next < 2 || (kLeastSteps + 1) * growth * bench_->last_step() <= left;
 }
 
 // Measures one number of samples.
-Status DeviceProfiler::measure(const Plan& plan) {
+Result<TimedSteps> DeviceProfiler::measure(const MeasuredModel& model, const Plan& plan) {
   const std::int64_t samples = plan.training.batch;
-  progress_(fmt::format("{}: {} sample{}", model_->name, samples, samples == 1 ? "" : "s"));
+  progress_(fmt::format("{}: {} sample{}", model.name, samples, samples == 1 ? "" : "s"));
   bench_ = nullptr;  // its memory is needed
-  AGPCS_TRY(bench_, StepBench::make(model_->graph(), plan, options_.threads, options_.device));
+  AGPCS_TRY(bench_, StepBench::make(model.graph(), plan, options_.threads, options_.device));
   // The first step allocates memory, and its update differs from later ones.
   AGPCS_RETURN_IF_ERROR(bench_->step(true));
   AGPCS_RETURN_IF_ERROR(repeat());
-  keep(*model_, samples, bench_->times());
-  return {};
+  return bench_->times();
 }
 
 Status DeviceProfiler::repeat() {
   AGPCS_RETURN_IF_ERROR(bench_->step(true));  // the first warm step
-  const double share = options_.seconds / static_cast<double>(options_.models.size()) /
-                       static_cast<double>(counts_.size());
+  const double share = seconds_of_each() / static_cast<double>(counts_.size());
   // The cost of observing matters for short steps. Long steps are too few to leave any unobserved.
   // On a GPU, reading an observed step's times counts as its own.
   const bool alternate = bench_->last_step() < 0.1 || !options_.gpu.empty();
@@ -220,11 +243,17 @@ void DeviceProfiler::keep_loading(const Graph& graph, std::int64_t samples, cons
             {0, 0, input_bytes(graph, samples), 0}, time, {});
 }
 
-void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedSteps& times) {
-  pool_.add(model.graph(), samples, Precision::kFp32, times.forward, times.backward);
-  if (options_.quick) keep_loading(model.graph(), samples, times.forward.front());
+void DeviceProfiler::list_step(const MeasuredModel& model, std::int64_t samples,
+                               const TimedSteps& times) {
   measured_.steps.push_back(
       {model.name, samples, times.steps, times.step, times.stretch, times.observer});
+}
+
+void DeviceProfiler::keep(const MeasuredModel& model, std::int64_t samples,
+                          const TimedSteps& times) {
+  pool_.add(model.graph(), samples, Precision::kFp32, times.forward, times.backward);
+  if (options_.quick) keep_loading(model.graph(), samples, times.forward.front());
+  list_step(model, samples, times);
   const auto tensors = static_cast<std::int64_t>(model.graph().parameters().size());
   auto [at, fresh] = updates_.try_emplace({model.graph().parameter_elements(), tensors});
   MeasuredUpdate& update = at->second.sum;
@@ -236,45 +265,44 @@ void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedS
   ++at->second.count;
 }
 
-MeasuredDevice DeviceProfiler::finish() {
-  DeviceProfile& profile = measured_.profile;
-  profile.name = options_.kind;
-  profile.hardware = hardware_of(options_.gpu, options_.threads);
+void DeviceProfiler::keep_parts(const MemberModel& model, std::int64_t samples,
+                                const TimedSteps& times) {
+  for (const auto& [whole, part] : model.measured) {
+    const auto id = static_cast<std::size_t>(whole);
+    pool_.add(op_signature(model.parts, part), class_of(model.parts.op(part)), samples,
+              op_cost(model.parts, part, samples, Precision::kFp32), times.forward[id],
+              times.backward[id]);
+  }
+  list_step(model, samples, times);
+}
+
+void DeviceProfiler::set_times(DeviceProfile& profile) const {
   (options_.quick ? profile.probes : profile.operators) = pool_.operators();
+  profile.updates.clear();
   for (const auto& [key, entry] : updates_) {
     profile.updates.push_back(entry.sum);
     profile.updates.back().update = rounded(mean_of(entry.sum.update, entry.count));
     profile.updates.back().begin = rounded(mean_of(entry.sum.begin, entry.count));
   }
+}
+
+MeasuredDevice DeviceProfiler::finish() {
+  DeviceProfile& profile = measured_.profile;
+  profile.name = options_.kind;
+  profile.hardware = hardware_of(options_.gpu, options_.threads);
+  set_times(profile);
   return std::move(measured_);
 }
 
 constexpr double kShort = 0.25;  // seconds of a step that can run beside communication
 
 struct TrainingSteps final : Computation {
-  Model model;
+  MeasuredModel model;
   std::unique_ptr<StepBench> bench;
   Status run() override { return bench->run(); }
 };
 
 }  // namespace
-
-Result<Cluster> one_device(const std::string& kind) {
-  const bool known = catalog().find_accelerator(kind) != nullptr;
-  const std::string text = fmt::format(
-      "name: alone\n"
-      "device_kinds:\n"
-      "  {0}: {{memory: 1TB{1}}}\n"
-      "hosts:\n"
-      "  - name: local\n"
-      "    devices: {{kind: {0}, count: 1}}\n"
-      "    interconnect: {{kind: tcp, bandwidth: 1GB/s, latency: 1us}}\n"
-      "    nic: {{bandwidth: 1GB/s, latency: 1us}}\n"
-      "network: {{topology: switch}}\n",
-      kind, known ? "" : ", memory_bandwidth: 1GB/s, peak: {fp32: 1GFLOPS}");
-  AGPCS_TRY(ClusterFile file, parse_cluster(text, "one device"));
-  return std::move(file.cluster);
-}
 
 Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Meet& meet,
                                       const std::function<void(const std::string&)>& progress) {

@@ -2,10 +2,10 @@
 // Measures one device: the operators of models at several numbers of samples.
 #pragma once
 
-#include "ir/cluster/cluster.h"
 #include "ir/cluster/profile.h"
 #include "ir/graph/graph.h"
 #include "tools/common/common.h"
+#include "tools/profile/model.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -19,10 +19,6 @@
 
 namespace agpcs {
 
-/// Returns a cluster of one device, "local/0", of a kind with the given name. It has the figures of
-/// the accelerator of that name, if there is one; else they do not matter.
-Result<Cluster> one_device(const std::string& kind);
-
 struct DeviceOptions {
   std::string kind;                 ///< name of the device's entry in the profile
   std::string device = "cpu";       ///< LibTorch's name of the device
@@ -33,6 +29,10 @@ struct DeviceOptions {
   Loss loss;
   Optimizer optimizer;
   std::vector<std::int64_t> samples;  ///< ascending; empty: kDefaultSamples as time allows
+  /// Numbers of members: what a member of an even team of so many devices like this one, with this
+  /// link between them, has of operators is measured, too.
+  std::vector<std::int64_t> teams;
+  MemberLink link;
   int threads = 1;
   double seconds = 60;            ///< for the whole measurement, about
   std::int64_t memory_bytes = 0;  ///< that a model may use
@@ -61,7 +61,8 @@ struct MeasuredDevice {
 /// Measures every model at every number of samples that fits. Each device goes up to its own number
 /// of samples, as its time and memory allow. All devices begin together, and one that is done
 /// trains on until all are, so that the effects of what they share show. The times of operators
-/// with the same signature are averaged. Errors: those of a model; kInfeasible if not even the
+/// with the same signature are averaged. A member of a team computes alone, as if the others had
+/// zeros. Errors: those of a model; kInfeasible if not even the
 /// smallest number of samples fits; those of `meet`, which is called twice, the second time on a
 /// thread of its own.
 Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Meet& meet,

@@ -98,6 +98,11 @@ void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
                  "how long to measure messages and all-reduces, about")
       ->capture_default_str()
       ->check(positive);
+  app.add_option("--teams", o.teams,
+                 "also measure what members of even teams compute: numbers of members, such as 2,4")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(2, 1024));
   add_model_options(app, o, words.dims);
   app.add_option("--loss", words.loss,
                  or_text(profiled_losses()) +
@@ -138,7 +143,8 @@ Status check_kineto(const ProfileOptions& o, const CLI::App& app) {
     return usage(fmt::format("the profile would overwrite '{}'", o.kineto));
   }
   std::vector<std::string> of_measuring;
-  for (const char* option : {"--seconds", "--network-seconds", "--threads", "--transport"}) {
+  for (const char* option :
+       {"--seconds", "--network-seconds", "--threads", "--transport", "--teams"}) {
     if (app.count(option) > 0) of_measuring.emplace_back(option);
   }
   if (of_measuring.empty()) return {};
@@ -153,7 +159,7 @@ Status check_quick(const ProfileOptions& o, const CLI::App& app) {
         "--quick takes no model: its profile is for any\n"
         "  hint: leave --quick out to measure each operator of a model");
   }
-  for (const char* option : {"--dim", "--freeze", "--train", "--loss"}) {
+  for (const char* option : {"--dim", "--freeze", "--train", "--loss", "--teams"}) {
     if (app.count(option) > 0) {
       return usage(fmt::format("--quick takes no {}, which is a model's", option));
     }
@@ -179,6 +185,10 @@ Status check(const ProfileOptions& o, const CLI::App& app) {
         "cluster and its network");
   }
   if (o.local && o.cluster.empty()) return usage("--local needs --cluster");
+  if (!o.teams.empty() && o.cluster.empty()) {
+    return usage(
+        "--teams needs --cluster: what a team divides depends on the links between its members");
+  }
   for (const std::string& file : o.files) {
     if (file == o.output) return usage(fmt::format("the profile would overwrite '{}'", file));
     if (file == "-") return usage("models are read more than once: '-' is none");
@@ -193,8 +203,10 @@ Status resolve(const Words& words, const CLI::App& app, ProfileOptions& o) {
   AGPCS_TRY(o.dims, parse_dims(words.dims));
   if (!words.loss.empty()) o.loss = Loss{*value_named(kLosses, words.loss), {}};
   if (!words.optimizer.empty()) o.optimizer = optimizer_of(words.optimizer);
-  std::sort(o.samples.begin(), o.samples.end());
-  o.samples.erase(std::unique(o.samples.begin(), o.samples.end()), o.samples.end());
+  for (std::vector<std::int64_t>* counts : {&o.samples, &o.teams}) {
+    std::sort(counts->begin(), counts->end());
+    counts->erase(std::unique(counts->begin(), counts->end()), counts->end());
+  }
   return check(o, app);
 }
 

@@ -27,6 +27,7 @@ struct ProfileOptions : JobOptions, ModelChoices {
   bool local = false;
   std::string output = "profile.yaml";
   std::vector<std::int64_t> samples;  ///< empty: kDefaultSamples, as far as time and memory allow
+  std::vector<std::int64_t> teams;    ///< numbers of members, ascending; `DeviceOptions::teams`
   int threads = 0;                    ///< per rank; 0: this machine's cores divided among its ranks
   double seconds = 60;                ///< for operators, about
   double network_seconds = 30;        ///< for messages and all-reduces, about

@@ -38,6 +38,25 @@ constexpr double kUsableMemory = 0.8;
 
 constexpr std::chrono::hours kLongestMeasuring{24};
 
+// Returns what a device has to another one of its host; where it is alone there, to one of another
+// host.
+MemberLink link_of(const Cluster& cluster, DeviceId device) {
+  const int host = cluster.devices[static_cast<std::size_t>(device)].host;
+  DeviceId other = device;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) {
+    if (id == device) continue;
+    if (other == device || cluster.devices[static_cast<std::size_t>(id)].host == host) other = id;
+  }
+  MemberLink figures;
+  for (const LinkId id : cluster.route(device, other)) {
+    const Link& link = cluster.links[static_cast<std::size_t>(id)];
+    const bool first = id == cluster.devices[static_cast<std::size_t>(device)].out;
+    figures.bandwidth = first ? link.bandwidth : std::min(figures.bandwidth, link.bandwidth);
+    figures.latency = link.latency + (first ? 0 : figures.latency);
+  }
+  return figures;
+}
+
 Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& place) {
   const ProfileOptions& options = job.options;
   DeviceOptions device;
@@ -54,6 +73,8 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
   device.seconds = options.seconds;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   device.threads = options.threads > 0 ? options.threads : std::max(1, cores / place.local_size);
+  device.teams = options.teams;
+  device.link = link_of(job.cluster, place.rank);
   AGPCS_TRY(const Accelerator gpu, accelerator_of(device.device));
   device.gpu = gpu.name;
   const std::int64_t memory =
@@ -68,10 +89,11 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
 // Returns what must be the same for all ranks.
 std::string identity_of(const ProfileJob& job) {
   const ProfileOptions& o = job.options;
-  std::string text = fmt::format(
-      "agpcs-profile {}{}\n{}\n{}\n{} {} {}\n{} {}\n", version(), o.quick ? " --quick" : "",
-      fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
-      name_of(o.transport), name_of(job.loss.kind), optimizer_name(job.optimizer));
+  std::string text =
+      fmt::format("agpcs-profile {}{}\n{}\n{}\n{}\n{} {} {}\n{} {}\n", version(),
+                  o.quick ? " --quick" : "", fmt::join(o.files, "\n"), fmt::join(o.samples, ","),
+                  fmt::join(o.teams, ","), o.seconds, o.network_seconds, name_of(o.transport),
+                  name_of(job.loss.kind), optimizer_name(job.optimizer));
   for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
   for (const std::string& name : o.freeze) text += fmt::format("freeze {}\n", name);
   for (const std::string& name : o.train) text += fmt::format("train {}\n", name);
@@ -214,7 +236,7 @@ Result<ProfileJob> make_profile_job(const ProfileOptions& options) {
   job.optimizer.momentum = 0.9;
   job.loss.by_shape = true;
   if (options.cluster.empty()) {
-    AGPCS_TRY(job.cluster, one_device(options.kind));
+    AGPCS_TRY(job.cluster, one_host(options.kind, 1));
   } else {
     AGPCS_TRY(ClusterFile file, read_cluster(options.cluster));
     if (!file.warnings.empty()) job.warnings = file.warnings + "\n";

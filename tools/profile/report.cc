@@ -107,6 +107,10 @@ std::string device_report(const DeviceProfile& device) {
         "their rate\n",
         time(1e6 * overlap.compute_seconds_per_byte), percent(overlap.communication_factor));
   }
+  if (!device.teams.empty()) {
+    text += fmt::format("  with what members of teams of {} have of operators\n",
+                        fmt::join(device.teams, ", "));
+  }
   if (!device.probes.empty()) {
     text += fmt::format("  {} shapes stand for operators like them\n", device.probes.size());
   }

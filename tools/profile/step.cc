@@ -48,6 +48,10 @@ Result<std::unique_ptr<StepBench>> StepBench::make(const Graph& graph, const Pla
   bench->on_gpu_ = !accelerator.name.empty();
   bench->executor_ = make_torch_executor(graph, std::move(options));
   AGPCS_RETURN_IF_ERROR(bench->executor_->prepare(bench->plan_, 0));
+  if (plan.stages.front().has_teams()) {
+    bench->alone_ = std::make_unique<AloneTransport>(plan.rank_count());
+    AGPCS_RETURN_IF_ERROR(bench->executor_->exchange_with({bench->alone_.get()}));
+  }
   bench->forget();
   return bench;
 }
@@ -55,15 +59,15 @@ Result<std::unique_ptr<StepBench>> StepBench::make(const Graph& graph, const Pla
 void StepBench::forget() {
   plain_.clear();
   watched_.clear();
-  forward_.assign(graph_.ops.size(), {});
-  backward_.assign(graph_.ops.size(), {});
+  forward_.assign(graph_.ops.size() + 1, {});
+  backward_.assign(graph_.ops.size() + 1, {});
 }
 
 void StepBench::pass_done(Opcode pass, const std::vector<OperatorTime>& operators) {
   Times& times = pass == Opcode::kForward ? forward_ : backward_;
-  std::vector<double> seconds(graph_.ops.size(), -1);
+  std::vector<double> seconds(times.size(), -1);
   for (const OperatorTime& time : operators) {
-    double& sum = seconds[static_cast<std::size_t>(time.op)];
+    double& sum = time.op == kNone ? seconds.back() : seconds[static_cast<std::size_t>(time.op)];
     sum = (sum < 0 ? 0 : sum) + time.seconds;
   }
   for (std::size_t op = 0; op < seconds.size(); ++op) {

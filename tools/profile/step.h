@@ -6,6 +6,7 @@
 #include "ir/cluster/profile.h"
 #include "ir/graph/graph.h"
 #include "runtime/torch/executor.h"
+#include "tools/profile/alone.h"
 #include "tools/profile/statistics.h"
 
 #include <agpcs/plan.h>
@@ -20,7 +21,8 @@ namespace agpcs {
 
 /// The times of a step by the clock. The parts add up to the step.
 struct TimedSteps {
-  std::vector<Measured> forward, backward;  ///< by OpId; 0 if an operator has no such pass
+  /// By OpId; 0 if an operator has no such pass. The last one is what belongs to no operator.
+  std::vector<Measured> forward, backward;
   Measured begin, update;
   double step = 0;      ///< seconds
   double stretch = 1;   ///< the clock's seconds / computing seconds
@@ -30,7 +32,8 @@ struct TimedSteps {
 
 class StepBench : private OperatorObserver {
  public:
-  /// Makes a bench. `graph` must outlive it; `plan` is for one rank.
+  /// Makes a bench. `graph` must outlive it; `plan` is for one rank, or for a team, whose rank 0 is
+  /// measured as if the others had zeros.
   static Result<std::unique_ptr<StepBench>> make(const Graph& graph, const Plan& plan, int threads,
                                                  const std::string& device);
 
@@ -53,9 +56,11 @@ class StepBench : private OperatorObserver {
   void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) override;
   Status train(TimedStep& timed, bool ahead);
 
-  using Times = std::vector<std::vector<double>>;  // by OpId, one value for each observed step
+  /// By OpId, and last what belongs to no operator; one value for each observed step.
+  using Times = std::vector<std::vector<double>>;
   const Graph& graph_;
   const Plan plan_;
+  std::unique_ptr<AloneTransport> alone_;  // of a team
   std::unique_ptr<TorchExecutor> executor_;
   std::vector<TimedStep> plain_, watched_;
   Times forward_, backward_;

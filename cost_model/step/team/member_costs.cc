@@ -6,8 +6,10 @@
 #include "ir/graph/op_signature.h"
 #include "ir/graph/op_table.h"
 #include "ir/graph/split/split.h"
+#include "ir/team/placement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -33,9 +35,9 @@ std::size_t gradient_uses(const Graph& graph, TensorId id) {
 }
 
 /// Adds parts of operators to a graph, each with tensors of its own.
-class PartsGraph {
+class PartsMaker {
  public:
-  explicit PartsGraph(const Graph& whole) : whole_(whole) {}
+  explicit PartsMaker(const Graph& whole) : whole_(whole) {}
 
   OpId add(const MemberOp& part) {
     const Op& op = whole_.op(part.op);
@@ -129,6 +131,14 @@ MemberOp member_op(const Graph& graph, const TeamBody& body, const TeamOp& op, s
   return {op.op, op.split, body.divisions[at(op.division)].range(member, units).size()};
 }
 
+PartsGraph graph_of_parts(const Graph& whole, std::span<const MemberOp> parts) {
+  PartsMaker maker(whole);
+  PartsGraph made;
+  for (const MemberOp& part : parts) made.ops.push_back(maker.add(part));
+  made.graph = maker.take();
+  return made;
+}
+
 /// Returns whether the table of the whole graph has the part.
 bool MemberCosts::is_whole(const MemberOp& part) const {
   return part.units == 0 && graph_.op(part.op).fused == kNone;
@@ -150,18 +160,20 @@ void MemberCosts::prepare(std::span<const MemberOp> parts) {
 }
 
 void MemberCosts::add(std::span<const MemberOp> parts) {
-  PartsGraph graph(graph_);
-  std::vector<std::pair<MemberOp, OpId>> added;
+  std::vector<MemberOp> fresh;
   for (const MemberOp& part : parts) {
-    if (places_.emplace(part, Place()).second) added.emplace_back(part, graph.add(part));
+    if (places_.emplace(part, Place()).second) fresh.push_back(part);
   }
-  if (added.empty()) return;
+  if (fresh.empty()) return;
   auto known = std::make_unique<Known>();
-  known->graph = graph.take();
+  PartsGraph made = graph_of_parts(graph_, fresh);
+  known->graph = std::move(made.graph);
   Result<CostTable> costs = CostTable::make(known->graph, cluster_, training_, true);
   AGPCS_CHECK(costs.ok(), "parts of operators: {}", costs.status().message());
   known->costs = *std::move(costs);
-  for (const auto& [part, op] : added) places_[part] = {&known->costs, op};
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    places_[fresh[i]] = {&known->costs, made.ops[i]};
+  }
   known_.push_back(std::move(known));
 }
 
@@ -173,19 +185,59 @@ MemberCosts::Place MemberCosts::place_of(const MemberOp& part) {
   return places_.at(of);
 }
 
+/// Returns what the kind's profile has measured of the part's operator, but not of the part.
+const MemberCosts::Anchors& MemberCosts::anchors_of(int kind, const MemberOp& part) {
+  const MemberOp of = {alike(part.op), part.split, part.units};
+  const auto [at_known, fresh] = anchors_.try_emplace({kind, of});
+  Anchors& anchors = at_known->second;
+  if (!fresh) return anchors;
+  const ProfileRef& ref = cluster_.kinds[at(kind)].profile;
+  if (!ref.given() || graph_.op(of.op).fused != kNone) return anchors;
+  const DeviceProfile* const profile = cluster_.profiles[at(ref.profile)].find_device(ref.entry);
+  AGPCS_CHECK(profile != nullptr, "no entry '{}' in profile {}", ref.entry, ref.profile);
+  const std::int64_t units = splits_of(graph_, of.op)[at(of.split)].units;
+  const auto logarithm = [&](std::int64_t own) {
+    return std::log2(static_cast<double>(own) / static_cast<double>(units));
+  };
+  anchors.logarithm = logarithm(of.units);
+  if (costs_.is_measured(kind, of.op)) anchors.of.push_back({0, {&costs_, of.op}});
+  for (const std::int64_t members : profile->teams) {
+    const auto even = divide(units, std::vector<std::int64_t>(at(members), 1));
+    if (!even) continue;
+    const std::int64_t own = even->range(0, units).size();
+    const Place place = place_of({of.op, of.split, own});
+    if (place.costs->is_measured(kind, place.op)) anchors.of.push_back({logarithm(own), place});
+  }
+  std::ranges::sort(anchors.of, {}, &Anchor::logarithm);
+  return anchors;
+}
+
 /// Returns the seconds of a part that may be all of an operator whose table is not the graph's.
 OpSeconds MemberCosts::part_seconds(int kind, const MemberOp& part, std::int64_t samples) {
   const Place place = place_of(part);
   OpSeconds seconds = place.costs->seconds(kind, place.op, samples);
-  const bool anchored = part.units > 0 && graph_.op(part.op).fused == kNone &&
-                        costs_.is_measured(kind, part.op) &&
-                        !place.costs->is_measured(kind, place.op);
-  if (!anchored) return seconds;
-  const OpSeconds measured = costs_.seconds(kind, part.op, samples);
-  const OpSeconds fitted = costs_.unmeasured_seconds(kind, part.op, samples);
-  if (fitted.forward > 0) seconds.forward *= measured.forward / fitted.forward;
-  if (fitted.backward > 0) seconds.backward *= measured.backward / fitted.backward;
-  return seconds;
+  if (part.units == 0 || place.costs->is_measured(kind, place.op)) return seconds;
+  const Anchors& anchors = anchors_of(kind, part);
+  if (anchors.of.empty()) return seconds;
+  const auto factor_at = [&](const Anchor& anchor) -> OpSeconds {
+    const CostTable& costs = *anchor.place.costs;
+    const OpSeconds measured = costs.seconds(kind, anchor.place.op, samples);
+    const OpSeconds fitted = costs.unmeasured_seconds(kind, anchor.place.op, samples);
+    return {fitted.forward > 0 ? measured.forward / fitted.forward : 1,
+            fitted.backward > 0 ? measured.backward / fitted.backward : 1};
+  };
+  const auto above =
+      std::ranges::lower_bound(anchors.of, anchors.logarithm, {}, &Anchor::logarithm);
+  OpSeconds factor = factor_at(above == anchors.of.end() ? anchors.of.back() : *above);
+  if (above != anchors.of.begin() && above != anchors.of.end()) {
+    const Anchor& below = *(above - 1);
+    const double weight =
+        (anchors.logarithm - below.logarithm) / (above->logarithm - below.logarithm);
+    const OpSeconds smaller = factor_at(below);
+    factor = {std::lerp(smaller.forward, factor.forward, weight),
+              std::lerp(smaller.backward, factor.backward, weight)};
+  }
+  return {seconds.forward * factor.forward, seconds.backward * factor.backward};
 }
 
 OpSeconds MemberCosts::seconds(int kind, const MemberOp& part, std::int64_t samples) {

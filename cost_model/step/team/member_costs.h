@@ -33,12 +33,21 @@ struct MemberOp {
 /// Returns what member `member` computes of `op`, an operator of `body`.
 MemberOp member_op(const Graph& graph, const TeamBody& body, const TeamOp& op, std::size_t member);
 
+/// Parts of operators as operators of a graph that has no edge.
+struct PartsGraph {
+  Graph graph;
+  std::vector<OpId> ops;  ///< parallel to the parts
+};
+PartsGraph graph_of_parts(const Graph& whole, std::span<const MemberOp> parts);
+
 /// Seconds of what members compute. A part of an operator is an operator with smaller extents, and
 /// so costs what that operator does: from the sources of `CostTable`, in their order, where a
-/// profile is asked for the signature of the smaller operator. Where the profile has measured the
-/// whole operator, but not the part, the part takes the fitted seconds times what was measured of
-/// the whole over what is fitted to it: operators of one class may depart from its fit by far, and
-/// parts of one operator do so alike. No attention is fused in a team. The
+/// profile is asked for the signature of the smaller operator. Where the profile has not measured
+/// the part, but the whole operator or what members of even teams have of it
+/// (`DeviceProfile::teams`), the part takes the fitted seconds times what was measured of these
+/// over what is fitted to them: operators of one class may depart from its fit by far, and parts of
+/// one operator do so alike. Between two of these the factor is on a line over the logarithm of
+/// their size; beyond them it is that of the nearest. No attention is fused in a team. The
 /// gradients of an output that several operators read are added up by the operator, as it has the
 /// output, although some of them may read another form of it.
 ///
@@ -67,7 +76,18 @@ class MemberCosts {
     const CostTable* costs = nullptr;
     OpId op = kNone;
   };
+  /// What was measured of an operator: some units of a split, or all of it.
+  struct Anchor {
+    double logarithm = 0;  ///< of the part
+    Place place;
+  };
+  /// The anchors of a part on a kind, ascending, and where the part itself lies among them.
+  struct Anchors {
+    double logarithm = 0;
+    std::vector<Anchor> of;
+  };
   bool is_whole(const MemberOp& part) const;
+  const Anchors& anchors_of(int kind, const MemberOp& part);
   OpSeconds part_seconds(int kind, const MemberOp& part, std::int64_t samples);
   OpId alike(OpId op);  ///< the first operator asked for that has the same signature
   void add(std::span<const MemberOp> parts);  ///< of operators that are the first of their like
@@ -81,6 +101,7 @@ class MemberCosts {
   std::vector<OpId> alike_;                      // by OpId; kNone: not asked for
   std::vector<std::unique_ptr<const Known>> known_;
   std::map<MemberOp, Place> places_;
+  std::map<std::pair<int, MemberOp>, Anchors> anchors_;  // by kind
 };
 
 }  // namespace agpcs

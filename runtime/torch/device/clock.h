@@ -55,7 +55,7 @@ class PassClock {
   PassClock& operator=(const PassClock&) = delete;
 
   void start();
-  /// Counts the time from now on for `op`.
+  /// Counts the time from now on for `op`; kNone: for no operator.
   void begin(OpId op);
   /// Arranges that `begin(op)` is called when `outputs`, which `op` has just made, get their
   /// gradient. The clock must outlive that backward pass.

@@ -2,6 +2,7 @@
 #include "runtime/torch/team/pass.h"
 
 #include "runtime/torch/data/labels.h"
+#include "runtime/torch/device/clock.h"
 #include "runtime/torch/entry.h"
 #include "runtime/torch/team/member.h"
 
@@ -67,11 +68,13 @@ TeamPass::~TeamPass() = default;
 void TeamPass::forward(const TeamCode& code, Values& values, const StageCode::Run& run,
                        const std::vector<TensorId>& keep) {
   code_ = &code;
+  clock_ = run.clock;
   for (const TensorId id : keep) kept_[id] = at::Tensor();
   const std::size_t forms = context_.body.forms.size();
   for (Tensors* all : {&values_, &live_, &leaves_, &gradients_}) all->assign(forms, {});
   roots_.clear();
   roots_.resize(code.regions().size());
+  outside_of_operators();
   begin(values);
   for (const TeamCode::Action& action : code.forward()) {
     if (action.form != kNone) {
@@ -142,7 +145,9 @@ void TeamPass::run_region(std::size_t region, const StageCode::Run& run) {
 void TeamPass::run_step(std::size_t index, const StageCode::Run& run) {
   const TeamCode::Step& step = code_->steps()[index];
   const TeamOp& op = context_.body.ops[index];
+  if (clock_ != nullptr) clock_->begin(op.op);
   Tensors outputs = outputs_of(step, op, run);
+  if (clock_ != nullptr) clock_->await_backward(op.op, outputs);
   for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
     if (op.outputs[i] == kNone) continue;
     at::Tensor& out = outputs[i];
@@ -201,13 +206,19 @@ at::Tensor TeamPass::read(int form) {
     live = enter(x, [this, variable](const at::Tensor& gradient) {
       add(context_.shared.gradient[at_form(variable)], gradient);
     });
+    if (clock_ != nullptr) clock_->leave_out(live);
   } else {
     live = x.detach();
   }
   return live;
 }
 
+void TeamPass::outside_of_operators() {
+  if (clock_ != nullptr) clock_->begin(kNone);
+}
+
 void TeamPass::exchange(const TeamCode::Action& action) {
+  outside_of_operators();
   const at::NoGradGuard no_grad;
   const TeamForm& made = context_.form(action.form);
   const TeamPlacement& from = context_.form(made.from).placement;
@@ -232,6 +243,7 @@ void TeamPass::free(const std::vector<int>& dead) {
 }
 
 void TeamPass::backward(const Values& gradients) {
+  outside_of_operators();
   for (const auto& [id, gradient] : gradients) {
     const int form = leaving_form(context_.body, id);
     if (form == kNone) continue;
@@ -261,6 +273,7 @@ void TeamPass::add(int form, const at::Tensor& gradient) {
 }
 
 void TeamPass::exchange_gradient(int form) {
+  outside_of_operators();
   at::Tensor own = std::move(gradients_[at_form(form)]);
   add(context_.shared.gradient[at_form(context_.form(form).from)],
       context_.exchange_gradient(form, std::move(own), code_->samples()));

@@ -7,6 +7,7 @@
 // saved.
 #pragma once
 
+#include "runtime/torch/device/clock.h"
 #include "runtime/torch/stage.h"
 #include "runtime/torch/team/code.h"
 #include "runtime/torch/team/link.h"
@@ -64,6 +65,7 @@ class TeamPass {
   Tensors outputs_of(const TeamCode::Step& step, const TeamOp& op, const StageCode::Run& run);
   /// Returns a form as an operator of the region that runs reads it.
   at::Tensor read(int form);
+  void outside_of_operators();  ///< tells the clock, if there is one
   void exchange(const TeamCode::Action& action);
   void free(const std::vector<int>& dead);
   void go_back(std::size_t region);
@@ -72,12 +74,13 @@ class TeamPass {
 
   TeamContext& context_;
   const TeamCode* code_ = nullptr;
-  Tensors values_;            // by form: those of forms that stand for others, between regions
-  Tensors live_;              // by form: variables of the region that runs
-  Tensors leaves_;            // by form: leaves of autograd's graph that the caller has given
-  Tensors gradients_;         // by form: sums so far
-  Values kept_;               // undefined: it is not made yet
-  std::vector<Roots> roots_;  // by region
+  PassClock* clock_ = nullptr;  // of the pass, and of the backward pass that follows
+  Tensors values_;              // by form: those of forms that stand for others, between regions
+  Tensors live_;                // by form: variables of the region that runs
+  Tensors leaves_;              // by form: leaves of autograd's graph that the caller has given
+  Tensors gradients_;           // by form: sums so far
+  Values kept_;                 // undefined: it is not made yet
+  std::vector<Roots> roots_;    // by region
 };
 
 }  // namespace agpcs

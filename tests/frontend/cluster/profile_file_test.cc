@@ -194,6 +194,12 @@ TEST(ProfileFile, TextsReadBackWhateverTheyLookLike) {
   expect_round_trip(profile);
 }
 
+TEST(ProfileFile, TeamsWhosePartsWereMeasuredAreRead) {
+  Profile profile = small_profile();
+  profile.devices[0].teams = {2, 4};
+  expect_round_trip(profile);
+}
+
 TEST(ProfileFile, PartsMayBeAbsent) {
   Profile devices = small_profile();
   devices.paths.clear();
@@ -430,6 +436,11 @@ TEST(BadProfileFile, ShapesAreChecked) {
               HasSubstr("error: 'models' of device 'cpu' must be a list, is 'small_cnn'\n"));
   EXPECT_THAT(error_with("models: [small_cnn]", "models: [{}]"),
               HasSubstr("error: 'models' of device 'cpu' must have texts, not a map\n"));
+  for (const char* const wrong : {"1", "-2", "two", "{}", "2.5"}) {
+    EXPECT_THAT(error_with("models: [small_cnn]",
+                           std::string("models: [small_cnn]\n    teams: [2, ") + wrong + "]"),
+                HasSubstr("error: 'teams' of device 'cpu' must have numbers of members, not "));
+  }
   EXPECT_THAT(error_with("cores: 2", "cores: [2]"),
               HasSubstr("error: 'cores' of hardware of device 'cpu' must be a text, is a list\n"));
   EXPECT_THAT(error_with("devices: [a/0, b/0]", "devices: [a/0]"),

@@ -178,8 +178,7 @@ TEST(MergeProfiles, TakesTheMeanOfWhatBothHaveAndTheLargestSpread) {
 }
 
 TEST(MergeProfiles, KeepsWhatOneOfThemHas) {
-  const Profile a = small_profile();
-  Profile b = a;
+  Profile a = small_profile(), b = a;
   DeviceProfile& cpu = b.devices[0];
   cpu.models = {"bert"};
   cpu.software = {{"agpcs", "0.2.0"}, {"libtorch", "1.13.1"}};
@@ -191,6 +190,9 @@ TEST(MergeProfiles, KeepsWhatOneOfThemHas) {
   b.paths[0].from = "b/0";
   b.paths[0].to = "a/0";
   b.collectives[0].algorithm = AllReduce::kHierarchical;
+  a.devices[0].teams = {2, 8};
+  for (DeviceProfile& device : b.devices) device.teams = {2, 4};
+  seal_profile(a);
   seal_profile(b);
   const Result<Profile> merged = merge_profiles(a, b);
   ASSERT_TRUE(merged.ok()) << merged.status().message();
@@ -199,6 +201,7 @@ TEST(MergeProfiles, KeepsWhatOneOfThemHas) {
   EXPECT_EQ(merged->devices[0].name, "a100");
   const DeviceProfile& both = merged->devices[1];
   EXPECT_EQ(both.models, (std::vector<std::string>{"bert", "small_cnn"}));
+  EXPECT_EQ(both.teams, (std::vector<std::int64_t>{2, 4, 8}));
   EXPECT_EQ(both.software[0].second, "0.1.0, 0.2.0");
   EXPECT_EQ(both.software[1].second, "1.13.1");
   EXPECT_EQ(both.operators.size(), 2U);

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -174,6 +175,58 @@ TEST(MemberCosts, APartDepartsFromTheFitAsTheWholeOperatorDoes) {
     }
   }
   EXPECT_GT(divided, 10);
+}
+
+// A team of two was measured: halves take three times what is fitted, the whole five times.
+TEST(MemberCosts, APartDepartsFromTheFitAsTheMeasuredPartsAroundItDo) {
+  testing::TransformerSize size = kSize;
+  size.inner = 160;  // no half is like another operator
+  const Graph graph = testing::gpt_graph(size);
+  const OpId op = graph.find_op("h0_up0");
+  ASSERT_NE(op, kNone);
+  const int split = [&] {
+    const std::vector<OpSplit> splits = splits_of(graph, op);
+    return static_cast<int>(std::ranges::find(splits, "columns", &OpSplit::name) - splits.begin());
+  }();
+  const std::int64_t units = splits_of(graph, op)[at(split)].units;
+  ASSERT_EQ(units % 8, 0);
+  const Cluster fitted = measured(graph, 1);
+  Cluster slow = fitted;
+  DeviceProfile& device = slow.profiles[0].devices[0];
+  const auto multiplied = [](MeasuredOperator measured, double factor) {
+    for (MeasuredOperator::Point& point : measured.points) {
+      point.forward.seconds *= factor;
+      point.backward.seconds *= factor;
+    }
+    return measured;
+  };
+  const MemberOp half = {op, split, units / 2};
+  const PartsGraph parts = graph_of_parts(graph, {&half, 1});
+  const auto seconds = [](OpClass, double flops, double bytes) {
+    return 1e-6 + flops * 1e-12 + bytes * 1e-11;
+  };
+  const DeviceProfile of_half =
+      testing::measured_device("lab", parts.graph, {2, 4, 8}, seconds, seconds);
+  for (MeasuredOperator& whole : device.operators) {
+    ASSERT_NE(whole.signature, of_half.operators.front().signature);
+    if (whole.signature == op_signature(graph, op)) whole = multiplied(whole, 5);
+  }
+  device.operators.push_back(multiplied(of_half.operators.front(), 3));
+  device.teams = {2};
+
+  const CostTable fitted_table = table_of(graph, fitted), slow_table = table_of(graph, slow);
+  MemberCosts before(graph, fitted, {}, fitted_table), after(graph, slow, {}, slow_table);
+  const auto factor = [&](std::int64_t own) {
+    const MemberOp part = {op, split, own};
+    const OpSeconds is = after.seconds(0, part, kSamples), was = before.seconds(0, part, kSamples);
+    EXPECT_NEAR(is.forward / was.forward, is.backward / was.backward, 1e-6);
+    return is.forward / was.forward;
+  };
+  EXPECT_NEAR(factor(units), 5, 1e-6);
+  EXPECT_NEAR(factor(units / 2), 3, 1e-6);
+  EXPECT_NEAR(factor(units / 8), 3, 1e-6);
+  EXPECT_NEAR(factor(units / 8 * 5), 3 + 2 * std::log2(1.25), 1e-6);
+  EXPECT_NEAR(factor(units / 8 * 7), 3 + 2 * std::log2(1.75), 1e-6);
 }
 
 TEST(MemberCosts, NoAttentionOfATeamIsFused) {

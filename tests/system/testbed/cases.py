@@ -84,6 +84,12 @@ class Case:
     def batch(self):
         return BATCH[self.model]
 
+    @property
+    def members(self):
+        """Of the layout's teams: how many a team may have."""
+        replicas = re.split(r"[|,]", self.layout or "")
+        return {replica.count("+") + 1 for replica in replicas if "+" in replica}
+
     def options(self):
         """Of agpcs-compile."""
         words = ["--batch", str(self.batch)]

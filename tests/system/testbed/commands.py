@@ -74,11 +74,13 @@ class Commands:
         text = re.sub(r"(?m)^  - name: .*$", lambda found: f"  - name: {next(names)}", output.read_text())
         output.write_text(text + clusters.TRAINING)
 
-    def profile(self, models, cluster_file, output, seconds, limit):
+    def profile(self, models, cluster_file, output, seconds, limit, teams=()):
         """Measures every device for about so many seconds, and the network between them for half of them; without models
-        by --quick."""
+        by --quick. `teams`: what members of so many have of operators is measured, too."""
         command = [self.binaries / "agpcs-profile", *(models or ["--quick"]), "--cluster", cluster_file, "-o", output,
                    "--threads", "1", "--seconds", seconds, "--network-seconds", seconds / 2]
+        if teams:
+            command += ["--teams", ",".join(map(str, sorted(teams)))]
         if self.bed is None:
             command.append("--local")
         else:

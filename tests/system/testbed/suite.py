@@ -31,9 +31,10 @@ def memory_bytes():
 class Suite:
     """`work`: folder for plans, profiles and logs; a profile that is there is used again. `datasheet`: no profiles."""
 
-    def __init__(self, binaries, work, seconds, datasheet, profile_seconds, rounds=ROUNDS):
+    def __init__(self, binaries, work, seconds, datasheet, profile_seconds, rounds=ROUNDS, whole=False):
+        """`whole`: profiles have whole operators alone, and not what members of teams have of them."""
         self.binaries, self.work, self.seconds = binaries, work, seconds
-        self.datasheet, self.profile_seconds, self.rounds = datasheet, profile_seconds, rounds
+        self.datasheet, self.profile_seconds, self.rounds, self.whole = datasheet, profile_seconds, rounds, whole
         self.results, self.failures = [], []
 
     def run(self, chosen):
@@ -49,9 +50,8 @@ class Suite:
         folder.mkdir(parents=True, exist_ok=True)
         commands = Commands(self.binaries, folder, cluster, bed)
         try:
-            files = {quick: self._cluster_file(commands, cluster, folder, models, quick)
-                     for quick in sorted({case.quick for case in here})
-                     if (models := sorted({case.model for case in here if case.quick == quick}))}
+            files = {quick: self._cluster_file(commands, cluster, folder, [case for case in here if case.quick == quick], quick)
+                     for quick in sorted({case.quick for case in here})}
         except machines.Failed as error:
             self._failed(cluster.name, error)
             return
@@ -64,7 +64,7 @@ class Suite:
             if len(runs[case]) == self.rounds:
                 self.results.append(compare.compared(case, predicted, runs[case]))
 
-    def _cluster_file(self, commands, cluster, folder, models, quick):
+    def _cluster_file(self, commands, cluster, folder, here, quick):
         path, profile = folder / "cluster.yaml", folder / "profile.yaml"
         if quick:
             return self._discovered_file(commands, folder)
@@ -72,9 +72,10 @@ class Suite:
         if self.datasheet:
             return path
         if not profile.exists():
+            models = sorted({case.model for case in here})
             say(f"  profile of {', '.join(models)}")
-            used = [cases.MODELS[model] for model in models]
-            commands.profile(used, path, profile, self.profile_seconds, PROFILE_LIMIT)
+            teams = set() if self.whole else set().union(*(case.members for case in here))
+            commands.profile([cases.MODELS[model] for model in models], path, profile, self.profile_seconds, PROFILE_LIMIT, teams)
         path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
         return path
 

@@ -76,6 +76,7 @@ def parse(words):
     wires = commands.add_parser("wires", help="gradients in fp16 and bf16 against fp32, on slow links: predicted and measured gain")
     add_measuring(wires, seconds=4.0, rounds=3)
     teams = commands.add_parser("teams", help="plans with teams: predicted and measured steps")
+    teams.add_argument("--whole", action="store_true", help="profile whole operators alone, and not what members have of them")
     add_measuring(teams, seconds=4.0, rounds=3)
     discover = commands.add_parser("discover", help="plans by discover and --quick against plans by profiles of the models")
     add_measuring(discover, seconds=4.0, rounds=3)
@@ -128,7 +129,7 @@ def measured(options, work, chosen):
     need([case.cluster for case in chosen])
     where = environment()
     runner = suite.Suite(options.bin, options.work or work, options.seconds, options.datasheet,
-                         options.profile_seconds, options.rounds)
+                         options.profile_seconds, options.rounds, getattr(options, "whole", False))
     runner.run(chosen)
     if options.json:
         found = {"format": "agpcs-testbed 1", "environment": where, "datasheet": options.datasheet,

@@ -118,6 +118,14 @@ TEST_F(ProfileCommand, QuickRefusesWhatIsAModels) {
                  "--quick, --merge and --show are separate commands");
 }
 
+TEST_F(ProfileCommand, TeamsAreOfAClustersDevices) {
+  expect_refused({kModel, "--kind", "cpu", "--teams", "2"}, 2,
+                 "--teams needs --cluster: what a team divides depends on the links");
+  expect_refused({kModel, "--cluster", kCluster, "--local", "--teams", "1"}, 2, "--teams");
+  expect_refused({"--quick", "--cluster", kCluster, "--local", "--teams", "2"}, 2,
+                 "--quick takes no --teams, which is a model's");
+}
+
 TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
   Process process({kProfile, kModel, "--cluster", kCluster, "--local", "--samples", "1,2",
                    "--seconds", "0.2", "--network-seconds", "1", "-o", path("p.yaml")});

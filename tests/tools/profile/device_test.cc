@@ -260,6 +260,44 @@ TEST(ProfileDevice, ComputesOnUntilTheOthersAreDone) {
   EXPECT_GE(computed, 0.1);
 }
 
+// On a link that costs next to nothing; what a member computes is not compared with anything here.
+TEST(ProfileDevice, MeasuresWhatMembersOfTeamsHaveOfOperators) {
+  DeviceOptions options = small_options();
+  options.samples = {1, 2};
+  options.teams = {2, 3};
+  options.link = {1e15, 1e-12};
+  auto device = profile_device(options, kAlone, nobody);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(device->warnings, "");
+  EXPECT_THAT(device->profile.teams, ElementsAre(2, 3));
+  std::vector<std::string> names;
+  for (const ProfiledBatch& step : device->steps) names.push_back(step.model);
+  EXPECT_THAT(names, ElementsAre("small_cnn", "small_cnn", "small_cnn, of a team of 2",
+                                 "small_cnn, of a team of 2", "small_cnn, of a team of 3",
+                                 "small_cnn, of a team of 3"));
+  int halves = 0;
+  for (const MeasuredOperator& op : device->profile.operators) {
+    EXPECT_EQ(op.points.size(), 2U) << op.signature;
+    halves += op.signature.find("fp32[8,3,3,3]") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(halves, 0) << "of the first convolution's 16 channels";
+  Profile profile;
+  profile.devices.push_back(std::move(device->profile));
+  seal_profile(profile);
+  EXPECT_EQ(verify_profile(profile).message(), "");
+}
+
+TEST(ProfileDevice, ATeamThatDividesNothingIsWarnedOf) {
+  DeviceOptions options = small_options();
+  options.samples = {1};
+  options.teams = {2};
+  options.link = {1, 1};
+  auto device = profile_device(options, kAlone, nobody);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_THAT(device->warnings, HasSubstr("warning: small_cnn: a team of 2 would divide nothing"));
+  EXPECT_TRUE(device->profile.teams.empty());
+}
+
 TEST(ProfileDevice, ModelsOfOneNameAreNamedOnce) {
   DeviceOptions options = small_options();
   options.models = {kModel, kModel};

@@ -25,6 +25,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,24 @@ std::vector<Trained> train_team(const TeamCase& one, const Plan& plan, const Tea
   return members;
 }
 
+/// The operators of each pass as an observer sees them, in their order. "-": no operator.
+class PassNames final : public OperatorObserver {
+ public:
+  explicit PassNames(const Graph& graph) : graph_(graph) {}
+  void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) override {
+    std::vector<std::string>& names = pass == Opcode::kForward ? forward : backward;
+    names.clear();
+    for (const OperatorTime& time : operators) {
+      EXPECT_GE(time.seconds, 0);
+      names.push_back(time.op == kNone ? "-" : graph_.op(time.op).name);
+    }
+  }
+  std::vector<std::string> forward, backward;
+
+ private:
+  const Graph& graph_;
+};
+
 /// Returns where a team has something else than a rank alone; "": nowhere.
 std::string difference(const TeamCase& one, const TeamBody& body,
                        const std::vector<Trained>& members, const Trained& alone) {
@@ -244,6 +263,37 @@ TEST_P(TeamTrainingOf, AnyBodiesEqualsTrainingAloneWithClippedGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TeamTrainingOf, ::testing::Values("GPT", "Llama", "CNN", "bert"),
                          [](const auto& param) { return std::string(param.param); });
+
+// What comes before the first operator, and exchanges, belong to none. Operators go back in their
+// order, but for those without a gradient.
+TEST(TeamTraining, AnObserverSeesWhatAMemberComputesOfEachOperator) {
+  const TeamCase one = testing::whole_models().front();
+  const TeamBody body = chosen_body(one, {1, 1});
+  MemberThreads threads(body.members(), &body);
+  std::vector<PassNames> seen(body.members(), PassNames(one.graph));
+  threads.run([&](std::size_t m) {
+    TeamTrainer trainer(one, plan_of(one, {}), threads.seat(m), over(threads.seat(m)));
+    check(trainer.executor().observe(&seen[m]));
+    trainer.step(0);
+    check(trainer.executor().observe(nullptr));
+  });
+  std::vector<std::string> all;
+  for (const TeamOp& op : body.ops) all.push_back(one.graph.op(op.op).name);
+  for (PassNames& member : seen) {
+    EXPECT_EQ(member.forward.front(), "-");
+    EXPECT_EQ(member.backward.front(), "-");
+    std::erase(member.forward, "-");
+    EXPECT_EQ(member.forward, all);
+    std::vector<std::string> back(all.rbegin(), all.rend());
+    std::erase(member.backward, "-");
+    std::erase_if(back, [&](const std::string& name) {
+      return std::ranges::find(member.backward, name) == member.backward.end();
+    });
+    EXPECT_GT(back.size(), all.size() / 2);
+    EXPECT_EQ(std::set<std::string>(member.backward.begin(), member.backward.end()),
+              std::set<std::string>(back.begin(), back.end()));
+  }
+}
 
 TEST(TeamTraining, OverTcpEqualsTrainingAlone) {
   const TeamCase one = testing::whole_models()[0];
