@@ -20,6 +20,8 @@
 #include "tools/common/calibrated_cluster.h"
 #include "tools/compile/plan_progress.h"
 
+#include <agpcs/digest.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +29,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,20 +38,22 @@
 namespace agpcs {
 namespace {
 
+/// Returns the device of a name, of which the options say `what`.
+Result<DeviceId> device_named(const Cluster& cluster, const std::string& name,
+                              std::string_view what) {
+  const DeviceId device = cluster.find_device(name);
+  if (device != kNone) return device;
+  std::vector<std::string> names;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) names.push_back(cluster.device_name(id));
+  return Status(StatusCode::kUsage, fmt::format("unknown device '{}' {}\n  hint: {}", name, what,
+                                                did_you_mean(name, names, "devices")));
+}
+
 /// Makes devices as slow as the options say.
 Status slow_down(const CompileOptions& options, Cluster& cluster) {
   HardwareDrift drift;
   for (const auto& [name, factor] : options.slower) {
-    const DeviceId device = cluster.find_device(name);
-    if (device == kNone) {
-      std::vector<std::string> names;
-      for (DeviceId id = 0; id < cluster.device_count(); ++id) {
-        names.push_back(cluster.device_name(id));
-      }
-      return Status(StatusCode::kUsage,
-                    fmt::format("unknown device '{}' computes slower\n  hint: {}", name,
-                                did_you_mean(name, names, "devices")));
-    }
+    AGPCS_TRY(const DeviceId device, device_named(cluster, name, "computes slower"));
     if (!(factor > 0)) {
       return Status(StatusCode::kUsage,
                     fmt::format("device '{}' computes slower by a factor of {}\n"
@@ -58,6 +63,19 @@ Status slow_down(const CompileOptions& options, Cluster& cluster) {
     drift.devices[device] = factor;
   }
   cluster = drifted_cluster(std::move(cluster), drift);
+  return {};
+}
+
+/// Takes those devices away that the options do not name.
+Status keep_named(const CompileOptions& options, Cluster& cluster) {
+  if (options.devices.empty()) return {};
+  std::set<DeviceId> gone;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) gone.insert(id);
+  for (const std::string& name : options.devices) {
+    AGPCS_TRY(const DeviceId device, device_named(cluster, name, "is to be planned for"));
+    gone.erase(device);
+  }
+  cluster = without_devices(cluster, {gone.begin(), gone.end()});
   return {};
 }
 
@@ -227,9 +245,12 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   std::vector<std::string> outputs;
   PipelineInput input;
   Precision precision = Precision::kFp32;
+  std::string digest;  // of the cluster with all of its devices
   input.read_cluster = [&]() -> Result<ClusterAndTraining> {
     AGPCS_TRY(CalibratedCluster read, read_cluster_file(options));
     stages.warn(read.file.warnings);
+    digest = digest_of(print_cluster(read.file.cluster));
+    AGPCS_RETURN_IF_ERROR(keep_named(options, read.file.cluster));
     precision = read.file.training.precision;
     return ClusterAndTraining{std::move(read.file.cluster), std::move(read.file.training),
                               std::move(read.fits)};
@@ -265,6 +286,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   };
   Compiled compiled;
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
+  if (!options.devices.empty()) compiled.planned.best.plan.cluster_digest = digest;
   progress.made(compiled.planned);
   if (!options.layout.empty()) stages.warn(idle_teams_warning(compiled));
   stages.warn(unlike_teams_warning(compiled));

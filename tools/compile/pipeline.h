@@ -25,6 +25,8 @@ struct CompileOptions : ModelChoices {
   bool inference_graph = false;  ///< takes a file that was optimized for inference as it is
   /// Devices and the factors by which they compute slower than the cluster file says.
   std::vector<std::pair<std::string, double>> slower;
+  /// The devices to plan for, as if the cluster had no others; empty: all of them.
+  std::vector<std::string> devices;
   std::int64_t batch = 0;  ///< 0: the cluster file's training.batch
   /// Names, as on the command line. Empty: the cluster file's precision (or, where it has none, the
   /// model's), form of attention and loss; gradients are sent in their own type.

@@ -111,6 +111,7 @@ Result<CompileOptions> options_of_json(std::string_view text) {
       .read("train", o.train)
       .read("inference_graph", o.inference_graph)
       .read("slower", o.slower)
+      .read("devices", o.devices)
       .read("batch", o.batch)
       .read("precision", o.precision)
       .read("attention", o.attention)

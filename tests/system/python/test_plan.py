@@ -177,6 +177,16 @@ class Plan(unittest.TestCase):
         self.assertEqual(quick(layout="local/1").ranks, 1)
         self.assertEqual([stage.ranks for stage in quick(layout="local/1", idle_ranks=True).stages], [(1,), (0,)])
 
+    def test_plans_for_some_devices_of_the_cluster_are_for_its_whole_file(self):
+        plan = quick(devices=["local/1"])
+        self.assertEqual((plan.devices, plan.shares), (("local/1",), (32,)))
+        plan._command("check", [plan, "--model", str(MODEL), "--cluster", str(CLUSTER)])
+        self.assertEqual(quick(devices=["local/1"], idle_ranks=True).ranks, 1)
+        with self.assertRaisesRegex(agpcs.UsageError, "^devices has no device to plan for\n  hint: "):
+            quick(devices=[])
+        with self.assertRaisesRegex(agpcs.UsageError, "^unknown device 'local/2' is to be planned for\n  hint: did you mean 'local/"):
+            quick(devices=["local/0", "local/2"])
+
     def test_saves_what_load_reads_and_agpcs_plan_checks(self):
         plan = quick()
         with tempfile.TemporaryDirectory() as folder:

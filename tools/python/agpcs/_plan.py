@@ -229,7 +229,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          precision: str | None = None, attention: str | None = None, wire_type: str | None = None,
          loss: str | None = None, loss_outputs: Mapping[str, float] | None = None, ignore_index: int | None = None,
          label_smoothing: float = 0, class_axis: int | None = None, next_token: bool | None = None,
-         slower: Mapping[str, float] | None = None, seed: int = 0, data_parallel: bool = False,
+         slower: Mapping[str, float] | None = None, devices: Iterable[str] | None = None, seed: int = 0,
+         data_parallel: bool = False,
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
          policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
          without: Iterable[str] = (), teams: bool = False, threads: int | None = None, micro_batches: int | None = None,
@@ -239,6 +240,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
     `loss_outputs` map names to values and weights; `seeders`, `freeze` and `train` are lists of names.
     `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
+    `devices` are those to plan for, as if the cluster had no others.
     `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
     `without` leaves out dimensions of the space of plans: "state", so that no devices divide the optimizer's state;
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
@@ -269,6 +271,10 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
         "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
         "all_reduce": all_reduce, "cut_at": cut_at, "without": _names("without", without), "bound": bool(bound),
         "idle_ranks": bool(idle_ranks), "threads": len(os.sched_getaffinity(0))}
+    if devices is not None:
+        options["devices"] = _names("devices", devices)
+        if not options["devices"]:
+            raise UsageError("devices has no device to plan for\n  hint: None stands for all of the cluster file's")
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
