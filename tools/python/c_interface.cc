@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -50,6 +51,7 @@ struct AgpcsDrift {
   agpcs::Plan plan;
   agpcs::DriftDetector detector;
   agpcs::HeldTime held;
+  std::optional<agpcs::StepStatistics> probes;  // of the idle rank
 };
 
 namespace agpcs {
@@ -111,6 +113,14 @@ Result<AgpcsReply> plan_command_said(AgpcsText words) {
   std::ostringstream out, err;
   const int code = plan_command(json.get<std::vector<std::string>>(), Console{out, err});
   return AgpcsReply{code, {out.str(), err.str()}};
+}
+
+/// Returns what takes the probes of a rank; null: it is not idle.
+StepStatistics* probes_of(AgpcsDrift& drift, int rank) {
+  const int stage = drift.plan.stage_of_rank(rank);
+  if (!drift.plan.stages[static_cast<std::size_t>(stage)].idle()) return nullptr;
+  if (!drift.probes) drift.probes.emplace(drift.plan, rank);
+  return &*drift.probes;
 }
 
 Json change_json(const Plan& plan, const DriftChange& change) {
@@ -195,8 +205,13 @@ AGPCS_C AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift) {
 
 AGPCS_C void agpcs_drift_statistics(AgpcsDrift* drift, int rank, double processor, int steps,
                                     double* figures) {
-  const RankExpectation expectation = expectation_of(drift->plan, rank);
   const double held = static_cast<double>(drift->held.take()) * 1e-9 / std::max(steps, 1);
+  const auto share = [&](const RankStatistics& statistics) {
+    const StatisticsWords words = words_of(statistics);
+    std::copy(words.begin(), words.end(), figures);
+  };
+  if (StepStatistics* const probes = probes_of(*drift, rank)) return share(probes->take());
+  const RankExpectation expectation = expectation_of(drift->plan, rank);
   RankStatistics statistics;
   for (std::size_t q = 0; q < statistics.ratios.size(); ++q) {
     statistics.ratios[q] = log_ratio(expectation, static_cast<Quantity>(q), figures[q]);
@@ -206,8 +221,11 @@ AGPCS_C void agpcs_drift_statistics(AgpcsDrift* drift, int rank, double processo
     statistics.processor = std::min(1.0, processor / computing);
     statistics.held = std::min(1 - statistics.processor, held / computing);
   }
-  const StatisticsWords words = words_of(statistics);
-  std::copy(words.begin(), words.end(), figures);
+  share(statistics);
+}
+
+AGPCS_C void agpcs_drift_add_probe(AgpcsDrift* drift, int rank, double seconds) {
+  if (StepStatistics* const probes = probes_of(*drift, rank)) probes->add_probe(seconds);
 }
 
 AGPCS_C AgpcsReply* agpcs_drift_add(AgpcsDrift* drift, int64_t step, const double* figures,

@@ -67,9 +67,11 @@ int agpcs_drift_quantities();
 AgpcsReply* agpcs_drift_new(AgpcsText plan, AgpcsDrift** drift);
 /// Turns the rank's mean seconds in each of `steps` steps, by quantity, into what it shares of
 /// them. `processor`: seconds of processor time in its computing; 0: not known, as on an
-/// accelerator.
+/// accelerator. An idle rank shares what its probes say instead.
 void agpcs_drift_statistics(AgpcsDrift* drift, int rank, double processor, int steps,
                             double* figures);
+/// Adds what a probe of the idle rank's device took.
+void agpcs_drift_add_probe(AgpcsDrift* drift, int rank, double seconds);
 /// Adds what all ranks shared in a step: `figures` by rank, then by quantity. Text: a JSON array of
 /// [text, quantity, rank, factor, since] for each change.
 AgpcsReply* agpcs_drift_add(AgpcsDrift* drift, std::int64_t step, const double* figures, int ranks);

@@ -35,6 +35,7 @@ def _loaded():
             ("read_plan", handle, text), ("sealed_profile", handle, text, text), ("to_measure", handle, text, text, text),
             ("drift_quantities", number), ("drift_new", handle, text, ctypes.POINTER(handle)),
             ("drift_statistics", None, handle, number, ctypes.c_double, number, figures),
+            ("drift_add_probe", None, handle, number, ctypes.c_double),
             ("drift_add", handle, handle, ctypes.c_int64, figures, number), ("drift_free", None, handle)):
         function = getattr(library, f"agpcs_{name}")
         function.restype, function.argtypes = result, arguments
@@ -144,10 +145,14 @@ class Drift:
 
     def statistics(self, rank, seconds, processor=0.0, steps=1):
         """Returns what rank `rank` shares of its mean seconds in each of `steps` steps, by quantity. `processor`: the processor
-        time of its computing; 0: not known."""
+        time of its computing; 0: not known. An idle rank shares what its probes say instead."""
         figures = (ctypes.c_double * self._QUANTITIES)(*seconds)
         _library.agpcs_drift_statistics(self._drift, rank, processor, steps, figures)
         return list(figures)
+
+    def add_probe(self, rank, seconds):
+        """Adds what a probe of the idle rank's device took."""
+        _library.agpcs_drift_add_probe(self._drift, rank, seconds)
 
     def add(self, step, by_rank):
         """Adds what all ranks shared in step `step`. Returns (text, quantity, rank, factor, since) of each change."""

@@ -133,6 +133,8 @@ class Plan:
         self.shares: tuple[int, ...] = tuple(
             samples[one] * self.micro_batches - fewer.get(one, 0) for one in (first.get(r, r) for r in range(self.ranks)))
         self.devices: tuple[str, ...] = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
+        #: ranks that compute nothing, until a job plans anew (`plan(..., idle_ranks=True)`)
+        self.idle_ranks: tuple[int, ...] = tuple(rank for stage in self.stages if stage.idle for rank in stage.ranks)
         self.estimates: Estimates = _estimates(data["expect"])
 
     def save(self, path: Path) -> None:
@@ -219,8 +221,8 @@ def load(path: Path) -> Plan:
 
 def refuse_idle(plan: Plan) -> None:
     """Raises PlanMismatch where some ranks of the plan compute nothing."""
-    if plan.stages[-1].idle:
-        raise PlanMismatch(f"the plan of {plan.model} has idle ranks, which agpcs-run alone runs\n"
+    if plan.idle_ranks:
+        raise PlanMismatch(f"the plan of {plan.model} has idle ranks, which agpcs.torch.Job and agpcs-run alone run\n"
                            "  hint: plan without idle_ranks")
 
 
@@ -250,8 +252,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
-    `idle_ranks=True` gives each device that the plan does not use an idle rank, which a job of agpcs-run that plans anew may use
-    later; PyTorch's ranks all train, so `agpcs.torch` refuses such plans.
+    `idle_ranks=True` gives each device that the plan does not use an idle rank, which a job of agpcs-run or of `agpcs.torch.Job`
+    that plans anew may use later. Jobs of DistributedDataParallel refuse such plans.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
     The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. The compiler's warnings

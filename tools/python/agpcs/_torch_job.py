@@ -26,7 +26,7 @@ from agpcs._job.links import Shares
 from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
-from agpcs._job.owned import cut_values, divide, treats_elements
+from agpcs._job.owned import check_elementwise, cut_values, divide, examples_of, treats_elements
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.split import tensors_of
@@ -59,7 +59,8 @@ class Job:
     `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets, or, where the plan's loss has an
         `ignore_index`, over the labels that differ from it; `outputs` is what the module returns.
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
-        `job.optimizer`; None in a stage where nothing trains.
+        `job.optimizer`; None in a stage where nothing trains. On an idle rank of the plan, which computes nothing, it gets the
+        parameters of all stages without values, and has none of them afterwards.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
     `weights` is a .safetensors file, a folder of them with model.safetensors.index.json, or one of
         torch.distributed.checkpoint, such as `save` writes. Names, shapes and types are those of the module's state_dict;
@@ -147,13 +148,17 @@ class Job:
     def _made_optimizer(self, role, own, data, values):
         """What `optimizer_fn` makes for the Stages `own`, with what the rank owns by `role`, if there is memory for its state; and its
         HostState, or None. `values` are those of its slices, by name, of parameters which ranks divide."""
-        trained = role.trained(self._model)
+        trained = role.trained(self._model, self._device)
         role.own(trained, values)
         optimizer = self._optimizer_fn(trained) if trained else None
-        if any(name in role.slices for name, _ in trained):
+        if optimizer is not None:
+            role.examples = examples_of(optimizer, trained)
+        if role.idle or any(name in role.slices for name, _ in trained):
             divide(optimizer, trained, role.owned, role.slices, role.rank)
-        if role.team is not None:
-            role.team.check_optimizer(optimizer)
+        if role.idle:
+            return optimizer, None
+        if role.team is not None and role.team.held:
+            check_elementwise(optimizer, "the plan's team holds parameters in parts", "a layout without teams")
         check_fits(data["memory"][role.rank] if "memory" in data else None, data["training"]["optimizer"]["kind"], optimizer,
                    role.in_host, [stage.module for stage in own], trained, role.buckets(self._model))
         return optimizer, self._host_of(role, optimizer)

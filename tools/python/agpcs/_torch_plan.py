@@ -32,6 +32,9 @@ class ModulePlan(Plan):
         estimates = self.estimates
         lines = [f"batch {self.batch} in {self.micro_batches} micro-batches, a step takes {duration(estimates.step_seconds)}"]
         for stage, modules in zip(self.stages, self.modules):
+            if stage.idle:
+                lines.append(f"idle: {', '.join(_runs(stage.devices))}")
+                continue
             teams = stage.further_devices or [()] * len(stage.devices)
             devices = ", ".join(_runs(["+".join(names) for names in zip(stage.devices, *zip(*teams))]))
             samples = ", ".join(map(str, stage.samples))
@@ -48,7 +51,8 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
     without values, and may have none: it was made on the device "meta", or within FakeTensorMode.
     `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
-    the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
+    the cluster: the plan computes with all of them, and with no other one; with `idle_ranks=True` some of them may be idle. `options`
+    are those of agpcs.plan.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones, and the
     same `dropout`, which the plan does not depend on. With `teams=True`, a plan whose teams Job does not run is a warning, and
     made again without.

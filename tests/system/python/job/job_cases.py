@@ -203,8 +203,8 @@ class Tied(Mlp):
         self.head = self.layers[10]
 
 
-def batches(kind, count=STEPS):
-    return [kind.samples(BATCH, torch.Generator().manual_seed(step)) for step in range(count)]
+def batches(kind, count=STEPS, first=0):
+    return [kind.samples(BATCH, torch.Generator().manual_seed(step)) for step in range(first, first + count)]
 
 
 @functools.lru_cache(maxsize=None)

@@ -57,7 +57,7 @@ class Training:
         self.rate, self.losses, self.held = rate_of(self.job.optimizer), [], []
 
     def train(self, steps=EACH):
-        for batch in batches(self.kind, len(self.losses) + steps)[len(self.losses):]:
+        for batch in batches(self.kind, steps, len(self.losses)):
             self.losses.append(self.job.step(batch).item())
             self.rate.step()
         self.held.append([name for name, parameter in self.model.named_parameters() if not parameter.is_meta])

@@ -301,12 +301,6 @@ class Refuses(unittest.TestCase):
             self.assertIn("the plan's loss counts labels (ignore-index), and the targets have 2 tensors of whole numbers\n"
                           "  hint: one tensor of labels", text)
 
-    def test_refuses_a_plan_with_idle_ranks(self):
-        plan = plan_of(Mlp, "a/0|a/1", idle_ranks=True)
-        for kind, said in on_ranks(first_step, Mlp, [plan] * plan.ranks, ranks=plan.ranks):
-            self.assertEqual(kind, "PlanMismatch", said)
-            self.assertRegex(said, "has idle ranks, which agpcs-run alone runs\n  hint: plan without idle_ranks$")
-
     def test_says_that_dropout_is_not_that_of_one_process(self):
         plan = plan_of(Dropping, TWO)
         for kind, said in on_ranks(first_step, Dropping, [plan, plan]):

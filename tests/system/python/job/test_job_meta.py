@@ -181,7 +181,8 @@ def switching(rank, plans):
     for plan, batch in zip(plans, batches(Decoder, len(plans))):
         job.switch(plan)
         losses.append(job.step(batch).item())
-        held.append(all(not tensor.is_meta for tensor in model.parameters()) == (len(plan.stages) == 1))
+        live = [not tensor.is_meta for tensor in model.parameters()]
+        held.append(not any(live) if rank in plan.idle_ranks else all(live) == all(stage.idle for stage in plan.stages[1:]))
     return losses, held, {name: tensor.numpy() for name, tensor in job.state_dict().items()}
 
 
@@ -301,12 +302,14 @@ class Meta(unittest.TestCase):
 
     def test_switches_to_another_plan(self):
         two = plan_of(Decoder, TWO)
+        first, second = (plan_of(Decoder, device, devices=("a/0", "b/0"), idle_ranks=True) for device in ("a/0", "b/0"))
         wanted, _ = on_ranks(switching, [two] * STEPS)
-        for losses, held, state in on_ranks(switching, [two, plan_of(Decoder, "a/0:3,b/0:1"), two]):
-            self.near(losses, wanted[0])
-            self.assertTrue(all(held), held)
-            for name, tensor in wanted[2].items():
-                self.assertLess(abs(tensor - state[name]).max(), 1e-4, name)
+        for plans in ([two, plan_of(Decoder, "a/0:3,b/0:1"), two], [first, second, two]):
+            for losses, held, state in on_ranks(switching, plans):
+                self.near(losses, wanted[0])
+                self.assertTrue(all(held), held)
+                for name, tensor in wanted[2].items():
+                    self.assertLess(abs(tensor - state[name]).max(), 1e-4, name)
 
     def test_refuses_by_name_what_does_not_fit(self):
         bias, table = "layers.1.out.bias", "table.weight"

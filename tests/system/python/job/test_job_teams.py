@@ -377,7 +377,7 @@ class Refuses(unittest.TestCase):
     def test_what_teams_do_not_do(self):
         plan = plan_of(Gpt4, UNEVEN, 2, cluster=NEAR)
         self.refused("stage s0 of the plan has teams, which agpcs.torch.Job does not compile", begun, Gpt4, plan, {"compile": True})
-        self.refused("torch.optim.lbfgs.LBFGS may need all of one at once", begun, Gpt4, plan, {"optimizer_fn": lbfgs})
+        self.refused("torch.optim.lbfgs.LBFGS may need all of a parameter at once", begun, Gpt4, plan, {"optimizer_fn": lbfgs})
         self.refused("stage s0 of the plan has teams, which agpcs.torch.Job does not compile", switched,
                      plan_of(Gpt4, "a/0|a/1", 2), plan, {"compile": True})
         with self.assertRaisesRegex(agpcs.PlanMismatch, "are teams; DistributedDataParallel trains replicas of one device each"):

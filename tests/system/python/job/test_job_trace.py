@@ -125,6 +125,9 @@ class Traces(unittest.TestCase):
                                     if e["ph"] == "X" and e["cat"].startswith("gather_") and e["pid"] % 2 == 0)
         self.assertTrue(moved[True] and moved[False], moved)
 
+    def test_of_idle_ranks(self):
+        self.compare(Mlp, plan_of(Mlp, "a/0|b/0", idle_ranks=True), "a/1:1,b/1:3|a/0:1,b/0:3")
+
     def test_of_skips_and_of_shared_parameters(self):
         self.compare(UNet, FOUR, TWO_BY_TWO)
         self.compare(TiedHead, TWO_BY_TWO, FOUR)

@@ -36,8 +36,16 @@ class Checkpoints:
         self._of_all = {"scaler": scaler, "dropout": masks}  # what every rank has alike, by its place in the state
         self._names = {id(tensor): name for name, tensor in role.owned.items()}
         self._trained = set(role.owned)
+        # By number of a group that has no parameter here: the name of one for which other ranks have its settings.
+        self._examples = {i: name for i, (group, name) in enumerate(zip(optimizer.param_groups if optimizer else (), role.examples))
+                          if not group["params"] and name is not None}
         self._half_read = None  # the folder whose reading failed half way; None: the job's state is whole
-        self._prefixes = tuple(f"{what}.{name}." for what in ("state", "param_groups") for name in self._trained)
+        self._prefixes = (*(f"state.{name}." for name in self._trained), *(f"param_groups.{name}." for name in self.names))
+
+    @property
+    def names(self):
+        """Of the parameters of whose states and settings, or of whose settings alone, the optimizer has some."""
+        return self._trained.union(self._examples.values())
 
     def save(self, path, extra):
         """Writes a checkpoint: the folder has the name `path` once it is whole."""
@@ -141,7 +149,7 @@ class Checkpoints:
         what, *below = place
         return (what == "extra" or self._of_all.get(what) is not None
                 or what == "optim" and below[0].startswith(self._prefixes)
-                or what == "optimizers" and below[0] in self._trained)
+                or what == "optimizers" and below[0] in self.names)
 
     def _check(self, found):
         """Refuses what a job of this optimizer and seed does not go on from."""
@@ -164,7 +172,7 @@ class Checkpoints:
         if masks is not None:
             masks.load_state_dict(found.get("dropout"))
         values = found.get("optim", {})
-        self.take({name: (_below(values, f"state.{name}."), _below(values, f"param_groups.{name}.")) for name in self._trained},
+        self.take({name: (_below(values, f"state.{name}."), _below(values, f"param_groups.{name}.")) for name in self.names},
                   "checkpoint")
         return extra
 
@@ -174,8 +182,10 @@ class Checkpoints:
             return
         packed, names = self._optimizer.state_dict(), self._in_order()
         packed["state"] = {}
-        for group in packed["param_groups"]:
+        for number, group in enumerate(packed["param_groups"]):
             of_each = [by_parameter[names[i]][1] for i in group["params"]]
+            if number in self._examples:
+                of_each = [by_parameter.get(self._examples[number], ({}, {}))[1]]
             for i, settings in zip(group["params"], of_each):
                 if not settings:
                     raise PlanMismatch(f"the {where} has nothing of the optimizer for '{names[i]}'")

@@ -20,6 +20,13 @@ def absent(tensor, device=None):
     return torch.full((), torch.nan, dtype=tensor.dtype, device=device or tensor.device).expand(tensor.shape)
 
 
+def absent_parameter(parameter, device):
+    """A parameter like another one, with what a script notes of that for its optimizer_fn, and without values."""
+    made = torch.nn.Parameter(absent(parameter, device), parameter.requires_grad)
+    made.__dict__.update(parameter.__dict__)
+    return made
+
+
 def take_away(parameter):
     """Leaves a parameter without values."""
     parameter.data, parameter.grad = absent(parameter), None

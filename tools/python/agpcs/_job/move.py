@@ -260,11 +260,13 @@ def _is_new(model, before, name):
 
 def fill(checkpoints, owned, found, told):
     """Gives a new optimizer, which has the names in `owned`, the states and settings that its parameters had."""
-    named = {name: told[name] for name in owned if name in told}
+    named = {name: told[name] for name in checkpoints.names if name in told}
     checkpoints.check_kinds({name: kind for name, (kind, _, _) in named.items()}, "job")
-    checkpoints.take({name: ({key: found[name, key] if isinstance(what, Item) else what.value for key, what in small.items()},
-                             settings)
-                      for name, (_, small, settings) in named.items()}, "job")
+
+    def states(name, small):
+        return {key: found[name, key] if isinstance(what, Item) else what.value for key, what in small.items()} if name in owned else {}
+
+    checkpoints.take({name: (states(name, small), settings) for name, (_, small, settings) in named.items()}, "job")
 
 
 def check_schedule(running, new):

@@ -119,9 +119,17 @@ def check_elementwise(optimizer, why, hint):
             f"none of {', '.join(kind.__name__ for kind in _ELEMENTWISE)} of torch.optim\n  hint: {hint}")
 
 
+def examples_of(optimizer, trained):
+    """By group of an optimizer, which was made for the (name, parameter) in `trained`, the name of one of its parameters, or None."""
+    names = {id(parameter): name for name, parameter in trained}
+    return [next((names[id(parameter)] for parameter in group["params"] if id(parameter) in names), None)
+            for group in optimizer.param_groups]
+
+
 def divide(optimizer, trained, owned, slices, rank):
     """Gives an optimizer, which was made for the (name, parameter) in `trained`, what its rank owns of them instead."""
-    check_elementwise(optimizer, "the plan divides the optimizer's state", "agpcs.plan(..., without=['state'])")
+    if slices:
+        check_elementwise(optimizer, "the plan divides the optimizer's state", "agpcs.plan(..., without=['state'])")
     names = {id(parameter): name for name, parameter in trained}
     for group in optimizer.param_groups:
         kept = [i for i, parameter in enumerate(group["params"]) if names[id(parameter)] in owned]

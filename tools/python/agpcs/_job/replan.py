@@ -12,6 +12,7 @@ import threading
 import torch.distributed as dist
 
 from agpcs._errors import Infeasible, InvalidInput, UsageError
+from agpcs._job.idle import IdleProbe
 from agpcs._job.together import raised_on_all
 from agpcs._plan import plan as make_plan
 from agpcs._torch_autoplan import duration
@@ -29,7 +30,8 @@ _MORE = {"parameters": (), "gradients": ("parameters",), "optimizer": ("gradient
 
 class JobWatch(Watch):
     """Measures what a rank computes in each step: the forward and backward passes of its micro-batches, and the update
-    where it waits for nobody. With their figures, the ranks share whether rank 0 has another plan for them."""
+    where it waits for nobody; of an idle rank, what probes of its device take. With their figures, the ranks share whether rank 0
+    has another plan for them."""
 
     WORDS = 1
 
@@ -50,6 +52,13 @@ class JobWatch(Watch):
         if self._sent is not None:
             self._sent[0].wait()  # of the plan before; nobody judges it
         super().expect(plan)
+        self._idle = IdleProbe(self._device, plan.estimates.step_seconds) if self._rank in plan.idle_ranks else None
+
+    def _send(self, reductions):
+        taken = None if self._idle is None else self._idle.take()
+        if taken is not None:
+            self._drift.add_probe(self._rank, taken)
+        super()._send(reductions)
 
     def _words(self):
         return [float(self._replanning is not None and self._replanning.has_plan())]
@@ -60,17 +69,16 @@ class JobWatch(Watch):
 
 
 class _Search(threading.Thread):
-    """Looks for the fastest plan for devices that are slower by `factors`, of those that compute with all of the running
-    plan's devices."""
+    """Looks for the fastest plan for devices that are slower by `factors`. It may leave some of the running plan's devices idle.
+    `near` are lists of stages, as `plan_on` has them."""
 
-    def __init__(self, running, training, file, cluster, factors, without, teams):
+    def __init__(self, running, training, file, cluster, factors, near, without, teams):
         super().__init__(name="agpcs-replan")
         self.factors, self.plan, self.error = factors, None, None
         slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
         options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
                    "wire_type": running.wire_type, "loss": training["loss"]["kind"], "without": without, "teams": teams}
-        stages = list(dict.fromkeys(_replicas(stage) for stage in running.stages))  # ranks may have several
-        self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
+        self._find = lambda: plan_on(running.devices, file, cluster, near, _slowest(slower), idle_ranks=True, **options)
         self.start()
 
     def run(self):
@@ -81,13 +89,14 @@ class _Search(threading.Thread):
             self.error = error
 
 
-def plan_on(devices, file, cluster, stages=(), **options):
-    """Returns the fastest plan found that computes with all of the devices, and with no other one. `stages` are those, by
-    replicas ("a/0", or of teams "a/0+a/1"), of a plan that is near. `options` are those of agpcs.plan."""
+def plan_on(devices, file, cluster, near=(), slow=(), *, idle_ranks=False, **options):
+    """Returns the fastest plan found for the devices, and no other one. It computes with all of them; with `idle_ranks`, with those
+    that are worth it. `near` are lists of stages, by replicas ("a/0", or of teams "a/0+a/1"), such as a plan has that is near; `slow`
+    the devices that may not be worth it, the slowest first. `options` are those of agpcs.plan."""
     found, failed = [], None
-    for way in _ways(devices, stages):
+    for way in _ways(devices, near, slow):
         try:
-            found.append(make_plan(file, cluster, **way, **options))
+            found.append(make_plan(file, cluster, **way, devices=devices, idle_ranks=idle_ranks, **options))
         except (Infeasible, InvalidInput) as error:  # no memory, or too many stages; other ways may do
             failed = error
     of_all = [made for made in found if set(made.devices) == set(devices)]
@@ -99,23 +108,38 @@ def plan_on(devices, file, cluster, stages=(), **options):
     return min(of_all, key=lambda made: made.estimates.step_seconds)
 
 
+def stages_of(plan):
+    """The stages of a plan, without one of idle ranks, by their replicas as layouts say them."""
+    return list(dict.fromkeys(_replicas(stage) for stage in plan.stages if not stage.idle))  # ranks may have several
+
+
 def _replicas(stage):
     """The replicas of a stage, as layouts say them."""
     further = stage.further_devices or ((),) * len(stage.devices)
     return tuple("+".join((first, *others)) for first, others in zip(stage.devices, further))
 
 
-def _ways(devices, near):
-    """The options of plans: those of a search; the stages `near`, the hosts as stages, and the devices as stages if they are
-    few, with new cuts and shares, each in any order of up to three; all devices in one stage."""
+def _slowest(slower):
+    """The devices that are slower by some factor, the slowest first: a few."""
+    return [device for device in sorted(slower, key=slower.get, reverse=True) if slower[device] > 1][:FEW]
+
+
+def _ways(devices, near, slow):
+    """The options of plans: those of a search; and, with all devices and without the slowest ones, the stages of `near`, the hosts as
+    stages, and the devices as stages if they are few, with new cuts and shares, each in any order of up to three; all devices in one
+    stage."""
     hosts = {}
     for device in devices:
         hosts.setdefault(device.rpartition("/")[0], []).append(device)
-    layouts = {",".join(devices): None}
-    for stages in (near, hosts.values(), [[device] for device in devices if len(devices) <= FEW]):
-        stages = [",".join(stage) for stage in stages]
-        orders = itertools.permutations(stages) if len(stages) <= 3 else (stages, stages[::-1])
-        layouts.update(("|".join(order), None) for order in orders if order)
+    layouts = {}
+    for count in range(min(len(slow) + 1, len(devices))):
+        left = [device for device in devices if device not in slow[:count]]
+        layouts[",".join(left)] = None
+        for stages in (*near, hosts.values(), [[device] for device in left if len(left) <= FEW]):
+            stages = [[[device for device in replica.split("+") if device in left] for replica in stage] for stage in stages]
+            stages = [",".join("+".join(members) for members in stage if members) for stage in stages if any(stage)]
+            orders = itertools.permutations(stages) if len(stages) <= 3 else (stages, stages[::-1])
+            layouts.update(("|".join(order), None) for order in orders if order)
     return [{"budget": BUDGET}, *({"layout": layout} for layout in layouts)]
 
 
@@ -130,7 +154,9 @@ class Replanning:
         if dist.get_rank() == 0:
             plan._command("check", [plan, "--model", file, "--cluster", self._cluster])
         self._steps = 0
+        self._least = {}  # by device: the least factor by which it was slower while it computed, if that is below 1
         self._teams = False  # whether a plan that ran has teams
+        self._of_all = []
         self.announced = False  #: whether rank 0 has told of another plan
         self.may_divide = True  #: whether the optimizers of all ranks treat each element by itself
         self.runs(plan, data, {})
@@ -138,6 +164,8 @@ class Replanning:
     def runs(self, plan, data, factors):
         """Notes that a plan begins to run, which was made for devices that are slower by `factors`."""
         self._running, self._training = plan, data["training"]
+        if not plan.idle_ranks:
+            self._of_all = stages_of(plan)  # of the last plan that computed with all devices
         self._teams = self._teams or any(stage.further for stage in plan.stages)
         self._learned, self._factors = dict(factors), dict(factors)  # by device: as the plan has it; now
         self._seconds = []  # of the plan's steps
@@ -151,10 +179,16 @@ class Replanning:
         computing = [change for change in changes if change.quantity == "compute"]
         for change in computing:
             device = self._running.devices[change.rank]
-            self._factors[device] = self._learned.get(device, 1.0) * change.factor
+            factor = self._learned.get(device, 1.0) * change.factor
+            least = self._least.get(device, 1.0)
+            # A probe may show more of what slowed a device down than passes did; not that it computes faster than it ever did.
+            self._factors[device] = max(factor, least) if change.rank in self._running.idle_ranks else factor
+            self._least[device] = min(self._factors[device], least)
         if computing:
             self._wanted = True
-            calm = self._seconds[WARM_UP:max(min(change.since for change in computing) - self._began, 0)]
+            # Steps do not depend on the device of an idle rank.
+            since = min((change.since for change in computing if change.rank not in self._running.idle_ranks), default=self._steps)
+            calm = self._seconds[WARM_UP:max(since - self._began, 0)]
             if self._ratio is None and len(calm) >= LEAST_CALM:
                 self._ratio = statistics.median(calm) / self._running.estimates.step_seconds
 
@@ -173,7 +207,8 @@ class Replanning:
             self._wanted, self._found = False, self._better(search)
         elif search is not None or self._wanted:
             self._wanted = False
-            self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors),
+            near = [stages_of(self._running), self._of_all]
+            self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors), near,
                                    self._left_out(), self._teams)
         return self._found is not None
 
@@ -218,8 +253,10 @@ class Replanning:
             return
         if plan is not None:
             stages = " | ".join(", ".join(f"{device} {samples}" for device, samples in zip(_replicas(stage), stage.samples))
-                                for stage in plan.stages)
-            _say(f"from step {self._steps + 1} on stages are {stages}: a step takes {duration(self._then)}, with those before "
+                                for stage in plan.stages if not stage.idle)
+            idle = [plan.devices[rank] for rank in plan.idle_ranks]
+            without = f", without {', '.join(idle)}" if idle else ""
+            _say(f"from step {self._steps + 1} on stages are {stages}{without}: a step takes {duration(self._then)}, with those before "
                  f"{duration(self._now)}")
 
 

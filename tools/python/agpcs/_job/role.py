@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
-from agpcs._job.gathered import GatheredBucket
+from agpcs._job.gathered import GatheredBucket, absent_parameter
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
 from agpcs._job.teams.exchange import COPY, Part
@@ -34,6 +34,7 @@ class Role:
         self.numbers = self.shares.numbers_of(self.rank)  #: of its stages, several where the schedule is interleaved
         self.stages = [self.shares.stages[number] for number in self.numbers]  #: their names
         self.replica = self.shares.replica_of(self.numbers[0], self.rank)  #: in each of its stages
+        self.idle = self.rank in plan.idle_ranks  #: whether its stage, which has no operators, is that of the ranks that compute nothing
         self.team = team
         self.in_host = any(data["stages"][number].get("state_in") == "host" for number in self.numbers)  #: the optimizer's state
         self.cuts = [cut for cut in cuts if {cut.source, cut.target} & set(self.numbers)]
@@ -55,6 +56,7 @@ class Role:
         self.divided = divided_in(plan.groups) & set(self.slices)  #: names of those whose values they divide, too
         self.owners = {name: self.slices[name][0].rank if name in self.divided else ranks[0] for name, ranks in self.holders.items()}
         self.owned = {}  #: what this rank's optimizer has, by name: parameters, or slices of them
+        self.examples = []  #: by group of the optimizer: the name of a parameter for which its settings hold, or None
         self.links = Links(self.rank, cuts, self.shares, device)
         self.ranks = self.shares.all_ranks(self.numbers[0])  #: that have its stages
         sets = dict.fromkeys(tuple(self.shares.all_ranks(number)) for number in range(len(parts)))
@@ -117,15 +119,18 @@ class Role:
                 has = any(self.rank in ranks for ranks in stages)
                 dist.broadcast(tensor if has else torch.empty_like(tensor, device=device), stages[0][0])
 
-    def trained(self, model):
-        """(name, parameter) of what its stages train."""
-        found = [(name, model.get_parameter(name)) for name in self.parameters]
-        return [(name, parameter) for name, parameter in found if parameter.requires_grad]
+    def trained(self, model, device):
+        """(name, parameter) of what its stages train. An idle rank has those of all stages, without values on `device`: its optimizer
+        has the groups of the others' then, so that schedules take it, and none of the parameters."""
+        names = self._readers if self.idle else self.parameters
+        found = [(name, tensor_of(model, name)) for name in names]
+        found = [(name, tensor) for name, tensor in found if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad]
+        return [(name, absent_parameter(parameter, device)) for name, parameter in found] if self.idle else found
 
     def own(self, trained, values):
         """Notes as `owned` what this rank's optimizer has of `trained`. `values` are those of its slices, by name, of parameters
         which ranks divide."""
-        self.owned = owned_of(trained, self.slices, self.rank, values)
+        self.owned = {} if self.idle else owned_of(trained, self.slices, self.rank, values)
 
     def part(self, name, rank):
         """The Part that a rank has of a tensor as a member of a team, or None."""
@@ -173,9 +178,11 @@ class Role:
         return [made(group) for group in self.plan.groups if self.has(group)]
 
     def program(self):
-        """The lines of the plan's program for its stages: (word, what it waits for)."""
+        """The lines of the plan's program for its stages: (word, what it waits for). An idle rank updates nothing, when others update:
+        their optimizers agree before it."""
         program = next(program for program in self._data["programs"] if program["stage"] == self.stages[0])
-        return [(line["instruction"], line["after"]) for line in program["instructions"]]
+        lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
+        return [*lines[:-1], ("update", []), lines[-1]] if self.idle else lines
 
     def recomputed(self, number):
         """How many segments of a stage are computed again; 0: none."""

@@ -81,7 +81,7 @@ class Player:
         # Lines that wait for no other rank.
         passes = ("forward", "backward", "backward_input", "backward_weight")
         self._computing = () if watch is None else passes if update.waits else (*passes, "update")
-        self._team = role.team
+        self._team, self._idle = role.team, role.idle
         self._parameters = [parameter for stage in self._stages.values() for parameter in stage.part.module.parameters()]
         program = [(word, after) for word, after in role.program() if self._is_own(word)]
         self._buckets = {bucket.name: bucket for bucket in buckets}
@@ -202,6 +202,8 @@ class Player:
                 return trace.begun(word, works, begin)
             return trace.noted(word, begin)
 
+        if self._idle and what == "update":
+            return run  # it is in no plan
         noted = watched if what in self._computing else run
         return noted if trace is None or what in _WITHIN else traced
 

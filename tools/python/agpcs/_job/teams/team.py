@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._job.owned import tensor_of, treats_elements
+from agpcs._job.owned import tensor_of
 from agpcs._job.teams.exchange import COPY, SUM, Lying, TeamLink, exchange_between, part_of, put_part
 
 
@@ -103,14 +103,6 @@ class Team:
                     tensor = tensor_of(model, name)
                     tensor.data = part_of(tensor.detach(), self.held[name], self.member).clone(
                         memory_format=torch.contiguous_format)
-
-    def check_optimizer(self, optimizer):
-        """Refuses an optimizer that may need all of a parameter of which this rank holds a part."""
-        if self.held and not treats_elements(optimizer):
-            kind = type(optimizer)
-            raise UsageError(
-                f"the plan's team holds parameters in parts, and {kind.__module__}.{kind.__qualname__} may need all of one at once: it "
-                "is none of the classes of torch.optim that treat each element by itself\n  hint: a layout without teams")
 
     def begin_step(self):
         for form in self.forms.values():
