@@ -50,6 +50,7 @@ class RenumberedGroups final : public Transport, public RecordingTransport {
                                   AllReduce algorithm) override {
     return transport_.all_reduce_areas(areas, first_ + group, algorithm);
   }
+  bool joins_areas() const override { return transport_.joins_areas(); }
   Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
                                 int group, AllReduce algorithm) override {
     return transport_.reduce_scatter(buffer, parts, first_ + group, algorithm);

@@ -67,7 +67,7 @@ class NegotiatedReducer final : public ReducerBase {
   /// An all-reduce under way.
   struct Reduction {
     FusedTensors tensors;
-    Buffer memory;
+    std::vector<Buffer> areas;  // one each where gradients lie, or one that they are copied to
     Ticket ticket = 0;
   };
   void run();
@@ -76,7 +76,8 @@ class NegotiatedReducer final : public ReducerBase {
   Status negotiate();
   Status exchange();
   Status reduce(std::vector<FusedTensors> decided);
-  Buffer gather(const FusedTensors& tensors, std::vector<char>& staging);
+  bool stay_in_place(const FusedTensors& tensors) const;
+  std::vector<Buffer> gather(const FusedTensors& tensors, std::vector<char>& staging);
   void scatter(const Reduction& reduction);
   Status late(const Status& status) const;
   double scale(DType type, double factor) const { return is_floating(type) ? factor : 1; }
@@ -86,6 +87,7 @@ class NegotiatedReducer final : public ReducerBase {
   Negotiation negotiation_;
   std::deque<Negotiation::Message> sent_;
   std::vector<char> incoming_;
+  std::vector<Reduction> under_way_;
   std::vector<std::vector<char>> stagings_;
   std::int64_t messages_ = 0, message_bytes_ = 0, copied_ = 0;
 
@@ -256,38 +258,50 @@ Status NegotiatedReducer::late(const Status& status) const {
 
 Status NegotiatedReducer::reduce(std::vector<FusedTensors> decided) {
   stagings_.resize(std::max(stagings_.size(), decided.size()));
-  std::vector<Reduction> under_way;
+  under_way_.clear();
+  under_way_.reserve(decided.size());  // areas stay where they are
   std::int64_t bytes = 0;
   copied_ = 0;
   for (FusedTensors& tensors : decided) {
-    Reduction next{std::move(tensors), {}, 0};
-    next.memory = gather(next.tensors, stagings_[under_way.size()]);
-    AGPCS_TRY(next.ticket, transport_.all_reduce(next.memory, options_.group, options_.algorithm));
-    bytes += static_cast<std::int64_t>(next.memory.bytes);
-    under_way.push_back(std::move(next));
+    std::vector<char>& staging = stagings_[under_way_.size()];
+    Reduction& next = under_way_.emplace_back(Reduction{std::move(tensors), {}, 0});
+    next.areas = gather(next.tensors, staging);
+    AGPCS_TRY(next.ticket,
+              transport_.all_reduce_areas(next.areas, options_.group, options_.algorithm));
+    for (const Buffer& area : next.areas) bytes += static_cast<std::int64_t>(area.bytes);
   }
   {
     const std::lock_guard lock(mutex_);
-    stats_.all_reduces += static_cast<std::int64_t>(under_way.size());
+    stats_.all_reduces += static_cast<std::int64_t>(under_way_.size());
     stats_.payload_bytes += bytes;
     stats_.copied_bytes += copied_;
   }
-  for (const Reduction& reduction : under_way) {
+  for (const Reduction& reduction : under_way_) {
     AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kCollective, reduction.ticket, options_.limit));
     scatter(reduction);
   }
   return {};
 }
 
-// Gathers gradients in one buffer. A single gradient that travels in its own type stays where
-// it is.
-Buffer NegotiatedReducer::gather(const FusedTensors& tensors, std::vector<char>& staging) {
+// Returns whether gradients are reduced where they lie.
+bool NegotiatedReducer::stay_in_place(const FusedTensors& tensors) const {
+  if (wire_of(tensors.type) != tensors.type) return false;
+  if (tensors.gradients.size() == 1) return true;
+  return options_.algorithm == AllReduce::kRing && transport_.joins_areas();
+}
+
+// Returns what is reduced: the gradients where they lie, or one buffer that they are copied to.
+std::vector<Buffer> NegotiatedReducer::gather(const FusedTensors& tensors,
+                                              std::vector<char>& staging) {
   const DType wire = wire_of(tensors.type);
   const double factor = scale(tensors.type, options_.scale_in);
-  const Buffer& first = buffers_[static_cast<std::size_t>(tensors.gradients.front())];
-  if (tensors.gradients.size() == 1 && wire == first.type) {
-    copy_in(first.data, wire, first, factor);
-    return first;
+  if (stay_in_place(tensors)) {
+    std::vector<Buffer> areas;
+    for (const int index : tensors.gradients) {
+      areas.push_back(buffers_[static_cast<std::size_t>(index)]);
+      copy_in(areas.back().data, wire, areas.back(), factor);
+    }
+    return areas;
   }
   const std::size_t width = size_of(wire);
   const std::size_t bytes = static_cast<std::size_t>(tensors.elements) * width;
@@ -299,15 +313,17 @@ Buffer NegotiatedReducer::gather(const FusedTensors& tensors, std::vector<char>&
     to += from.bytes / size_of(from.type) * width;
     copied_ += static_cast<std::int64_t>(from.bytes);
   }
-  return {staging.data(), bytes, wire, false};
+  return {{staging.data(), bytes, wire, false}};
 }
 
 void NegotiatedReducer::scatter(const Reduction& reduction) {
-  const DType wire = reduction.memory.type;
+  const DType wire = wire_of(reduction.tensors.type);
   const double factor = scale(reduction.tensors.type, options_.scale_out);
-  const char* from = static_cast<const char*>(reduction.memory.data);
-  for (const int index : reduction.tensors.gradients) {
-    const Buffer& to = buffers_[static_cast<std::size_t>(index)];
+  const std::vector<int>& gradients = reduction.tensors.gradients;
+  const char* from = nullptr;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const Buffer& to = buffers_[static_cast<std::size_t>(gradients[i])];
+    if (i < reduction.areas.size()) from = static_cast<const char*>(reduction.areas[i].data);
     copy_out(to, from, wire, factor);
     from += to.bytes / size_of(to.type) * size_of(wire);
   }

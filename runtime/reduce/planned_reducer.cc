@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kPlanned`: each group has memory of its own, but large gradients are reduced where they lie. The
+// `kPlanned`: each group has memory of its own, but a ring reduces gradients where they lie. The
 // thread that brings the last missing gradient posts the groups whose turn it is. `wait_all` waits
 // for the groups in order.
 #include "runtime/reduce/planned_step.h"
@@ -21,7 +21,8 @@ struct Group {
   DType wire = DType::kFp32;
   std::size_t bytes = 0;
   std::unique_ptr<char[]> memory;
-  std::vector<Buffer> areas;  // that are reduced, in order; where gradients lie is known in a step
+  bool in_place = false;      // gradients are reduced where they lie, which is known in a step
+  std::vector<Buffer> areas;  // that are reduced: of each gradient, or the memory
   // State of the running step.
   std::int64_t ready = 0;  // when its last gradient came
   std::int64_t delay = 0;
@@ -47,10 +48,11 @@ class PlannedReducer final : public ReducerBase {
     return groups_[step_.group_of(gradient)].memory.get() +
            offsets_[static_cast<std::size_t>(gradient)];
   }
-  /// Returns whether a gradient is reduced where it lies.
-  bool is_alone(int index) const { return area_of_[static_cast<std::size_t>(index)] >= 0; }
-  bool may_be_alone(const Group& group, const Gradient& declared) const;
-  void add(Group& group, int index);
+  /// Returns where a gradient that lies in `buffer` is reduced.
+  void* place_in_step(int gradient, const Buffer& buffer) {
+    return group_of(gradient).in_place ? buffer.data : memory_of(gradient);
+  }
+  bool stays_in_place(const Group& group) const;
   void post_ready(std::int64_t now);
   Status post(Group& group);
   Status wait_for_groups();
@@ -59,49 +61,34 @@ class PlannedReducer final : public ReducerBase {
 
   std::vector<Group> groups_;
   std::vector<std::size_t> offsets_;  // by gradient: offset in its group's memory
-  std::vector<int> area_of_;          // by gradient: index of its area if it is alone, or -1
   PlannedStep step_;                  // guarded by the mutex
   std::vector<std::int64_t> delays_;
 };
 
 PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
                                const ReducerOptions& options)
-    : ReducerBase(set, transport, options),
-      offsets_(set.gradients.size()),
-      area_of_(set.gradients.size(), -1),
-      step_(set_) {
+    : ReducerBase(set, transport, options), offsets_(set.gradients.size()), step_(set_) {
   for (const GradientGroup& declared : set_.groups) {
     Group& group = groups_.emplace_back();
     group.declared = &declared;
     group.wire = wire_of(gradient(declared.gradients.front()).type);
+    group.in_place = stays_in_place(group);
     for (const int g : declared.gradients) {
+      const auto bytes = static_cast<std::size_t>(gradient(g).elements) * size_of(group.wire);
+      if (group.in_place) group.areas.push_back({nullptr, bytes, group.wire, false});
       offsets_[static_cast<std::size_t>(g)] = group.bytes;
-      group.bytes += static_cast<std::size_t>(gradient(g).elements) * size_of(group.wire);
+      group.bytes += bytes;
     }
     group.memory = std::make_unique_for_overwrite<char[]>(group.bytes);
-    for (const int g : declared.gradients) add(group, g);
+    if (!group.in_place) group.areas = {{group.memory.get(), group.bytes, group.wire, false}};
   }
 }
 
-bool PlannedReducer::may_be_alone(const Group& group, const Gradient& declared) const {
-  if (group.wire != declared.type) return false;
-  if (group.declared->gradients.size() == 1) return true;
-  const auto bytes = declared.elements * static_cast<std::int64_t>(size_of(declared.type));
-  return group.declared->algorithm == AllReduce::kRing && bytes >= options_.alone_bytes;
-}
-
-// Adds a gradient to the group's areas. Those that are copied and follow one another share one.
-void PlannedReducer::add(Group& group, int index) {
-  const Gradient& declared = gradient(index);
-  const std::size_t bytes = static_cast<std::size_t>(declared.elements) * size_of(group.wire);
-  if (may_be_alone(group, declared)) {
-    area_of_[static_cast<std::size_t>(index)] = static_cast<int>(group.areas.size());
-    group.areas.push_back({nullptr, bytes, group.wire, false});
-  } else if (!group.areas.empty() && group.areas.back().data != nullptr) {
-    group.areas.back().bytes += bytes;
-  } else {
-    group.areas.push_back({memory_of(index), bytes, group.wire, false});
-  }
+bool PlannedReducer::stays_in_place(const Group& group) const {
+  const GradientGroup& declared = *group.declared;
+  if (group.wire != gradient(declared.gradients.front()).type) return false;
+  if (declared.gradients.size() == 1) return true;
+  return declared.algorithm == AllReduce::kRing && transport_.joins_areas();
 }
 
 PlannedReducer::~PlannedReducer() {
@@ -116,7 +103,7 @@ PlannedReducer::~PlannedReducer() {
 Status PlannedReducer::submit(int index, const Buffer& buffer) {
   AGPCS_RETURN_IF_ERROR(admit(index, buffer, true));
   Group& group = group_of(index);
-  void* to = is_alone(index) ? buffer.data : memory_of(index);
+  void* to = place_in_step(index, buffer);
   const DType type = buffer.type;
   copy_in(to, group.wire, buffer, is_floating(type) ? options_.scale_in : 1);
   Status status;
@@ -157,9 +144,9 @@ Status PlannedReducer::post(Group& group) {
 }
 
 Result<Ticket> PlannedReducer::all_reduce(Group& group) {
-  for (const int index : group.declared->gradients) {
-    const auto g = static_cast<std::size_t>(index);
-    if (is_alone(index)) group.areas[static_cast<std::size_t>(area_of_[g])].data = buffers_[g].data;
+  const std::vector<int>& gradients = group.declared->gradients;
+  for (std::size_t i = 0; i < gradients.size() && group.in_place; ++i) {
+    group.areas[i].data = buffers_[static_cast<std::size_t>(gradients[i])].data;
   }
   if (group.declared->algorithm == AllReduce::kFlow) {
     return transport_.all_reduce_flow(group.areas.front(),
@@ -224,8 +211,8 @@ Status PlannedReducer::finish(Group& group, Clock::time_point deadline) {
   }
   for (const int index : gradients) {
     const Buffer& to = buffers_[static_cast<std::size_t>(index)];
-    const void* from = is_alone(index) ? to.data : memory_of(index);
-    copy_out(to, from, group.wire, is_floating(to.type) ? options_.scale_out : 1);
+    copy_out(to, place_in_step(index, to), group.wire,
+             is_floating(to.type) ? options_.scale_out : 1);
   }
   return {};
 }

@@ -204,10 +204,11 @@ class LoopbackWire final : public Wire {
     return post(
         {rank_, peer, false, static_cast<char*>(data), bytes, {peer, rank_, slot}, {}, false, {}});
   }
-  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Pieces& to, DType type, int peer,
                                                     std::uint64_t slot) override {
-    auto* data = static_cast<char*>(to.data);
-    return post({rank_, peer, false, data, to.bytes, {peer, rank_, slot}, to.type, false, {}});
+    char* const data = to.together();
+    if (data == nullptr) return Wire::recv_and_add(to, type, peer, slot);
+    return post({rank_, peer, false, data, to.bytes(), {peer, rank_, slot}, type, false, {}});
   }
   void cancel(const Status& reason) override { board_.cancel(rank_, reason); }
   void announce(const Status& reason) override { board_.announce(rank_, reason); }

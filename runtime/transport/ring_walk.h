@@ -2,25 +2,14 @@
 // RingWalk: the order in which one member of a ring sends and receives the segments of a buffer.
 #pragma once
 
+#include "runtime/transport/wire.h"
+
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 namespace agpcs {
-
-/// A part of a buffer.
-struct Span {
-  char* data = nullptr;
-  std::size_t bytes = 0;
-};
-
-/// Memory that holds the bytes of a buffer from `begin` to where the next area begins.
-struct Area {
-  std::size_t begin = 0;
-  char* data = nullptr;
-};
 
 /// A buffer on its way around a ring of n members. It has a chunk for each member. In step 0,
 /// member m sends chunk m; in each further step it sends the chunk before the one that it sent
@@ -33,23 +22,14 @@ struct Ring {
   /// Bytes of the buffer, members + 1 of them: chunk c lies from place (c + shift) % n to the next.
   const std::vector<std::size_t>* bounds = nullptr;
   std::size_t shift = 0;
-  const std::vector<Area>* areas = nullptr;  ///< by `begin`, the first of which is 0
-  std::size_t segment_bytes = 1;             ///< at most; a segment lies in one area
+  const std::vector<Area>* areas = nullptr;  ///< where the buffer lies, as `Pieces` takes them
+  std::size_t segment_bytes = 1;             ///< at most
 
   bool adds(std::size_t step) const { return step + 1 < members; }
   /// Where a chunk begins and ends.
   std::pair<std::size_t, std::size_t> chunk(std::size_t number) const {
     const std::size_t place = (number + shift) % members;
     return {(*bounds)[place], (*bounds)[place + 1]};
-  }
-  /// Returns the bytes from `from` to before `to`, or as many as lie in one area.
-  Span span(std::size_t from, std::size_t to) const {
-    const auto next =
-        std::upper_bound(areas->begin(), areas->end(), from,
-                         [](std::size_t at, const Area& area) { return at < area.begin; });
-    if (next != areas->end()) to = std::min(to, next->begin);
-    const Area& area = *std::prev(next);
-    return {area.data + (from - area.begin), to - from};
   }
 };
 
@@ -68,13 +48,13 @@ class RingWalk {
   std::size_t passed() const { return passed_; }
   std::size_t passed_bytes() const { return passed_bytes_; }
   std::size_t step() const { return step_; }
-  Span segment() const {
-    const auto [begin, end] = chunk();
-    return ring_->span(begin + at_, std::min(begin + at_ + ring_->segment_bytes, end));
+  Pieces segment() const {
+    const std::size_t from = chunk().first + at_;
+    return {*ring_->areas, from, from + segment_bytes()};
   }
   void advance() {
     ++passed_;
-    const std::size_t bytes = segment().bytes;
+    const std::size_t bytes = segment_bytes();
     passed_bytes_ += bytes;
     at_ += bytes;
     settle();
@@ -85,6 +65,10 @@ class RingWalk {
   }
 
  private:
+  std::size_t segment_bytes() const {
+    const auto [begin, end] = chunk();
+    return std::min(ring_->segment_bytes, end - begin - at_);
+  }
   std::pair<std::size_t, std::size_t> chunk() const {
     return ring_->chunk((ring_->me + 2 * ring_->members - step_ - behind_) % ring_->members);
   }

@@ -36,16 +36,31 @@ Status another_length(std::uint64_t sent, std::uint64_t awaited) {
           fmt::format("a message of {} bytes was sent where one of {} was awaited", sent, awaited)};
 }
 
-// Puts a whole message in its place. `bytes` may lie anywhere.
+// Puts the first bytes of a message in their place.
 void put(const TcpTransfer& transfer, std::string_view bytes) {
-  if (!transfer.added_as) {
-    std::memcpy(transfer.data, bytes.data(), bytes.size());
-    return;
-  }
+  transfer.pieces.each(0, bytes.size(), [&](Span piece) {
+    std::memcpy(piece.data, bytes.data(), piece.bytes);
+    bytes.remove_prefix(piece.bytes);
+    return true;
+  });
+}
+
+// Adds whole elements to those of a message from byte `from` on.
+void add(const TcpTransfer& transfer, std::size_t from, const char* elements, std::size_t bytes) {
+  const DType type = *transfer.added_as;
+  transfer.pieces.each(from, from + bytes, [&](Span piece) {
+    add_into(piece.data, elements, piece.bytes / size_of(type), type);
+    elements += piece.bytes;
+    return true;
+  });
+}
+
+// Puts a whole small message in its place, or adds it. `bytes` may lie anywhere.
+void take_in(const TcpTransfer& transfer, std::string_view bytes) {
+  if (!transfer.added_as) return put(transfer, bytes);
   alignas(std::max_align_t) std::array<char, TcpPeer::kEagerBytes> elements;
   std::memcpy(elements.data(), bytes.data(), bytes.size());
-  add_into(transfer.data, elements.data(), bytes.size() / size_of(*transfer.added_as),
-           *transfer.added_as);
+  add(transfer, 0, elements.data(), bytes.size());
 }
 
 }  // namespace
@@ -119,7 +134,7 @@ Status TcpPeer::recv(TcpTransfer& transfer) {
       if (kept->bytes.size() != transfer.bytes) {
         return another_length(kept->bytes.size(), transfer.bytes);
       }
-      put(transfer, kept->bytes);
+      take_in(transfer, kept->bytes);
       kept_bytes_ -= transfer.bytes;
       kept_.erase(kept);
       transfer.finish({});
@@ -181,10 +196,10 @@ void TcpPeer::start(TcpTransfer& transfer) {
 // to find, which then ends all transfers.
 void TcpPeer::flush() {
   while (true) {
-    std::array<iovec, 64> parts;
-    const std::size_t some = gather(parts);
-    if (some == 0) return want_room(!connection_.flush());
-    const auto count = connection_.write(parts.data(), static_cast<int>(some));
+    Parts parts;
+    gather(parts);
+    if (parts.count == 0) return want_room(!connection_.flush());
+    const auto count = connection_.write(parts.all.data(), static_cast<int>(parts.count));
     if (count >= 0) {
       sent(static_cast<std::size_t>(count));
     } else if (errno != EINTR) {
@@ -193,28 +208,33 @@ void TcpPeer::flush() {
   }
 }
 
+bool TcpPeer::Parts::add(const TcpTransfer& transfer, std::size_t from) {
+  std::size_t left = transfer.bytes - from;
+  transfer.pieces.each(from, transfer.bytes, [&](Span piece) {
+    if (full()) return false;
+    add(piece.data, piece.bytes);
+    left -= piece.bytes;
+    return true;
+  });
+  return left == 0;
+}
+
 // Sets `parts` to what leaves next, in order: the frame that has begun, wishes, messages.
-std::size_t TcpPeer::gather(std::array<iovec, 64>& parts) {
-  std::size_t count = 0;
+void TcpPeer::gather(Parts& parts) {
   const auto add = [&](Outgoing& out) {
-    if (count + 2 > parts.size()) return false;
+    if (parts.full()) return false;
     if (out.sent < sizeof(Frame)) {
-      parts[count++] = {reinterpret_cast<char*>(&out.frame) + out.sent, sizeof(Frame) - out.sent};
+      parts.add(reinterpret_cast<char*>(&out.frame) + out.sent, sizeof(Frame) - out.sent);
     }
     const std::size_t begun = std::max(out.sent, sizeof(Frame)) - sizeof(Frame);
-    if (out.size() > sizeof(Frame)) {
-      parts[count++] = {out.transfer->data + begun, out.transfer->bytes - begun};
-    }
-    return true;
+    return out.transfer == nullptr || parts.add(*out.transfer, begun);
   };
-  if (is_leaving_) add(leaving_);
-  for (Outgoing& out : wanted_out_) {
-    if (!add(out)) return count;
+  if (is_leaving_ && !add(leaving_)) return;
+  for (std::deque<Outgoing>* queue : {&wanted_out_, &messages_out_}) {
+    for (Outgoing& out : *queue) {
+      if (!add(out)) return;
+    }
   }
-  for (Outgoing& out : messages_out_) {
-    if (!add(out)) return count;
-  }
-  return count;
 }
 
 // Takes `bytes` bytes that have left off what `gather` gave.
@@ -285,24 +305,25 @@ bool TcpPeer::read(std::vector<char>& scratch) {
 // and returns what readv says. Meanwhile others may post; who would end the message that arrives
 // waits.
 ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock, std::vector<char>& scratch) {
-  std::array<iovec, 2> parts;
-  std::size_t count = 0, left = 0;
+  Parts parts;
   const bool adds = arriving_ != nullptr && arriving_->added_as.has_value();
-  if (arriving_ != nullptr) {
-    left = arriving_->bytes - arrived_;
-    parts[0] = {arriving_->data + arrived_, left};
-    if (adds) parts[0] = {scratch.data() + odd_bytes_, std::min(left, scratch.size() - odd_bytes_)};
-    ++count;
+  bool all = true;  // of the message that arrives
+  if (adds) {
+    const std::size_t left = arriving_->bytes - arrived_;
+    parts.add(scratch.data() + odd_bytes_, std::min(left, scratch.size() - odd_bytes_));
+    all = parts.all[0].iov_len == left;
+  } else if (arriving_ != nullptr) {
+    all = parts.add(*arriving_, arrived_);
   }
-  if (count == 0 || parts[0].iov_len == left) {
-    parts[count++] = {staged_.data() + staged_bytes_, staged_.size() - staged_bytes_};
+  if (all && !parts.full()) {
+    parts.add(staged_.data() + staged_bytes_, staged_.size() - staged_bytes_);
   }
   reading_ = true;
   lock.unlock();
-  const auto got = connection_.read(parts.data(), static_cast<int>(count));
+  const auto got = connection_.read(parts.all.data(), static_cast<int>(parts.count));
   const int error = errno;
   if (adds && got > 0) {
-    add_arrived(scratch, std::min(static_cast<std::size_t>(got), parts[0].iov_len));
+    add_arrived(scratch, std::min(static_cast<std::size_t>(got), parts.all[0].iov_len));
   }
   lock.lock();
   reading_ = false;
@@ -314,11 +335,10 @@ ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock, std::vector<c
 // Adds the next `bytes` bytes of the message that arrives. They are in `scratch`, behind a place
 // for those before them that are no whole element yet.
 void TcpPeer::add_arrived(std::vector<char>& scratch, std::size_t bytes) {
-  const DType type = *arriving_->added_as;
   std::memcpy(scratch.data(), odd_.data(), odd_bytes_);
-  const std::size_t all = odd_bytes_ + bytes, elements = all / size_of(type);
-  add_into(arriving_->data + arrived_ - odd_bytes_, scratch.data(), elements, type);
-  odd_bytes_ = all % size_of(type);
+  const std::size_t from = arrived_ - odd_bytes_, all = odd_bytes_ + bytes;
+  odd_bytes_ = all % size_of(*arriving_->added_as);
+  add(*arriving_, from, scratch.data(), all - odd_bytes_);
   std::memcpy(odd_.data(), scratch.data() + all - odd_bytes_, odd_bytes_);
 }
 
@@ -372,7 +392,7 @@ Status TcpPeer::take_small(std::uint64_t slot, std::string_view bytes) {
   }
   TcpTransfer& transfer = **to;
   if (transfer.bytes != bytes.size()) return another_length(bytes.size(), transfer.bytes);
-  put(transfer, bytes);
+  take_in(transfer, bytes);
   awaited_.erase(to);
   transfer.finish({});
   return {};
@@ -395,7 +415,7 @@ Result<std::size_t> TcpPeer::take_large(const Frame& frame, std::string_view res
     std::memcpy(scratch.data(), rest.data(), here);
     add_arrived(scratch, here);
   } else {
-    std::memcpy(transfer.data, rest.data(), here);
+    put(transfer, rest.substr(0, here));
   }
   return arrive(here);
 }

@@ -32,19 +32,18 @@ namespace agpcs {
 /// A message's place in memory, and its end.
 class TcpTransfer {
  public:
-  TcpTransfer(char* at, std::size_t length, std::uint64_t of_slot,
-              std::optional<DType> added = std::nullopt)
-      : data(at), bytes(length), slot(of_slot), added_as(added) {}
+  TcpTransfer(const Pieces& where, std::uint64_t of_slot, std::optional<DType> added = std::nullopt)
+      : pieces(where), bytes(where.bytes()), slot(of_slot), added_as(added) {}
 
   void finish(const Status& status);
   /// Returns false if it has not ended before `deadline`.
   bool wait(Deadline deadline, Status& status);
   bool finished() const;
 
-  char* const data;
+  const Pieces pieces;
   const std::size_t bytes;
   const std::uint64_t slot;
-  const std::optional<DType> added_as;  ///< a receive whose elements are added to those at `data`
+  const std::optional<DType> added_as;  ///< a receive whose elements are added to those there
 
  private:
   mutable std::mutex mutex_;
@@ -57,6 +56,7 @@ class TcpPeer {
  public:
   static constexpr std::size_t kEagerBytes = 8192;
   static constexpr std::size_t kScratchBytes = 8 * kEagerBytes;
+  static constexpr std::size_t kMostParts = 1024;  ///< that Linux takes at once (IOV_MAX)
 
   /// `where` is the other end's address. `epoll` watches the connection for bytes that come, with
   /// this peer as its data; the peer also has it watch for room while it needs that.
@@ -100,10 +100,19 @@ class TcpPeer {
     std::uint64_t slot;
     std::string bytes;
   };
+  struct Parts {  // of what is read or written at once
+    /// Adds the pieces of a transfer from byte `from` on, or those that have room; returns whether
+    /// all have.
+    bool add(const TcpTransfer& transfer, std::size_t from);
+    void add(void* data, std::size_t bytes) { all[count++] = {data, bytes}; }
+    bool full() const { return count == all.size(); }
+    std::array<iovec, kMostParts> all;
+    std::size_t count = 0;
+  };
 
   // All of these with `out_mutex_`.
   void flush();
-  std::size_t gather(std::array<iovec, 64>& parts);
+  void gather(Parts& parts);
   void sent(std::size_t bytes);
   bool advance(Outgoing& outgoing, std::size_t& bytes);
   void want_room(bool wanted);

@@ -31,9 +31,9 @@ class TcpWire;
 
 class TcpMessage final : public WireMessage {
  public:
-  TcpMessage(TcpWire& wire, int peer, char* data, std::size_t bytes, std::uint64_t slot,
+  TcpMessage(TcpWire& wire, int peer, const Pieces& pieces, std::uint64_t slot,
              std::optional<DType> added_as)
-      : wire_(wire), peer_(peer), transfer_(data, bytes, slot, added_as) {}
+      : wire_(wire), peer_(peer), transfer_(pieces, slot, added_as) {}
   ~TcpMessage() override;
   TcpMessage(const TcpMessage&) = delete;
   TcpMessage& operator=(const TcpMessage&) = delete;
@@ -66,15 +66,23 @@ class TcpWire final : public Wire {
   Result<std::unique_ptr<WireMessage>> send(const void* data, std::size_t bytes, int peer,
                                             std::uint64_t slot) override {
     auto* only_read = static_cast<char*>(const_cast<void*>(data));
-    return post(&TcpPeer::send, only_read, bytes, peer, slot);
+    return post(&TcpPeer::send, Span{only_read, bytes}, peer, slot);
   }
   Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
                                             std::uint64_t slot) override {
-    return post(&TcpPeer::recv, static_cast<char*>(data), bytes, peer, slot);
+    return post(&TcpPeer::recv, Span{static_cast<char*>(data), bytes}, peer, slot);
   }
-  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+  Result<std::unique_ptr<WireMessage>> send_pieces(const Pieces& from, int peer,
+                                                   std::uint64_t slot) override {
+    return post(&TcpPeer::send, from, peer, slot);
+  }
+  Result<std::unique_ptr<WireMessage>> recv_pieces(const Pieces& to, int peer,
+                                                   std::uint64_t slot) override {
+    return post(&TcpPeer::recv, to, peer, slot);
+  }
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Pieces& to, DType type, int peer,
                                                     std::uint64_t slot) override {
-    return post(&TcpPeer::recv, static_cast<char*>(to.data), to.bytes, peer, slot, to.type);
+    return post(&TcpPeer::recv, to, peer, slot, type);
   }
   void cancel(const Status& reason) override {
     {
@@ -102,8 +110,8 @@ class TcpWire final : public Wire {
   }
 
  private:
-  Result<std::unique_ptr<WireMessage>> post(Status (TcpPeer::*how)(TcpTransfer&), char* data,
-                                            std::size_t bytes, int peer, std::uint64_t slot,
+  Result<std::unique_ptr<WireMessage>> post(Status (TcpPeer::*how)(TcpTransfer&),
+                                            const Pieces& pieces, int peer, std::uint64_t slot,
                                             std::optional<DType> added_as = std::nullopt);
   Status cancelled() const {
     const std::lock_guard lock(mutex_);
@@ -148,13 +156,14 @@ Status TcpWire::start(std::vector<TcpLink> links) {
   return {};
 }
 
-Result<std::unique_ptr<WireMessage>> TcpWire::post(Status (TcpPeer::*how)(TcpTransfer&), char* data,
-                                                   std::size_t bytes, int peer, std::uint64_t slot,
+Result<std::unique_ptr<WireMessage>> TcpWire::post(Status (TcpPeer::*how)(TcpTransfer&),
+                                                   const Pieces& pieces, int peer,
+                                                   std::uint64_t slot,
                                                    std::optional<DType> added_as) {
   const Status reason = cancelled();
   if (!reason.ok()) return reason;
-  auto message = std::make_unique<TcpMessage>(*this, peer, data, bytes, slot, added_as);
-  if (bytes == 0) {  // both ends know that there is nothing to move
+  auto message = std::make_unique<TcpMessage>(*this, peer, pieces, slot, added_as);
+  if (pieces.bytes() == 0) {  // both ends know that there is nothing to move
     message->transfer().finish({});
   } else if (const Status why = (this->peer(peer).*how)(message->transfer()); !why.ok()) {
     message->transfer().finish(why);

@@ -94,13 +94,19 @@ void WireCollectives::find_areas(const WireCollective& call) {
   areas_.clear();
   if (call.areas == nullptr) {
     areas_.push_back({0, static_cast<char*>(call.buffer.data)});
+    areas_.push_back({call.buffer.bytes, nullptr});
     return;
   }
   std::size_t begin = 0;
+  const char* end = nullptr;  // of the last area
   for (const Buffer& area : *call.areas) {
-    if (area.bytes > 0) areas_.push_back({begin, static_cast<char*>(area.data)});
+    if (area.bytes == 0) continue;
+    char* const data = static_cast<char*>(area.data);
+    if (data != end) areas_.push_back({begin, data});  // else it goes on with the last one
     begin += area.bytes;
+    end = data + area.bytes;
   }
+  areas_.push_back({begin, nullptr});
 }
 
 // Chunks are equal in an all-reduce. Otherwise each of `ranks` has its part and those of the
@@ -178,10 +184,10 @@ Status WireCollectives::go_round(const Ring& ring, DType type, int previous, int
   };
   const auto post_recvs = [&]() -> Status {
     for (; !asking.over() && is_near(asking); asking.advance()) {
-      const Span to = asking.segment();
+      const Pieces to = asking.segment();
       AGPCS_TRY(arriving[asking.passed() % kAhead],
-                ring.adds(asking.step()) ? recv_and_add(to, type, previous, slot)
-                                         : wire_.recv(to.data, to.bytes, previous, slot));
+                ring.adds(asking.step()) ? wire_.recv_and_add(to, type, previous, slot)
+                                         : wire_.recv_pieces(to, previous, slot));
     }
     return {};
   };
@@ -361,7 +367,7 @@ Status WireCollectives::hand_out(const RankGroup& group, const std::vector<int>&
 Status WireCollectives::post_sends(Span span, int peer, std::uint64_t slot) {
   for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
-    AGPCS_RETURN_IF_ERROR(post_send({span.data + at, bytes}, peer, slot));
+    AGPCS_RETURN_IF_ERROR(post_send(Span{span.data + at, bytes}, peer, slot));
   }
   return {};
 }
@@ -375,9 +381,9 @@ Status WireCollectives::post_recvs(Span span, int peer, std::uint64_t slot) {
   return {};
 }
 
-Status WireCollectives::post_send(Span span, int peer, std::uint64_t slot) {
-  if (span.bytes == 0) return {};
-  AGPCS_TRY(auto message, wire_.send(span.data, span.bytes, peer, slot));
+Status WireCollectives::post_send(const Pieces& from, int peer, std::uint64_t slot) {
+  if (from.bytes() == 0) return {};
+  AGPCS_TRY(auto message, wire_.send_pieces(from, peer, slot));
   posted_.push_back({std::move(message), peer});
   return {};
 }
@@ -386,11 +392,6 @@ Status WireCollectives::finish() {
   for (const Posted& one : posted_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*one.message, one.peer));
   posted_.clear();
   return {};
-}
-
-Result<std::unique_ptr<WireMessage>> WireCollectives::recv_and_add(Span to, DType type, int peer,
-                                                                   std::uint64_t slot) {
-  return wire_.recv_and_add({to.data, to.bytes, type, false}, peer, slot);
 }
 
 Status WireCollectives::add_all(Span span, DType type, int peer, std::uint64_t slot) {
@@ -403,7 +404,7 @@ Status WireCollectives::add_all(Span span, DType type, int peer, std::uint64_t s
     if (i >= segments) continue;
     const std::size_t at = i * kSegmentBytes;
     const Span to = {span.data + at, std::min(kSegmentBytes, span.bytes - at)};
-    AGPCS_TRY(arriving[i % kAhead], recv_and_add(to, type, peer, slot));
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv_and_add(to, type, peer, slot));
   }
   return {};
 }

@@ -69,12 +69,9 @@ class WireCollectives {
   /// Posts `span` to, or from, `peer` in segments; `finish` waits for them.
   Status post_sends(Span span, int peer, std::uint64_t slot);
   Status post_recvs(Span span, int peer, std::uint64_t slot);
-  /// Posts `span` to `peer` as one message, or none if it is empty.
-  Status post_send(Span span, int peer, std::uint64_t slot);
+  /// Posts `from` to `peer` as one message, or none if it is empty.
+  Status post_send(const Pieces& from, int peer, std::uint64_t slot);
   Status finish();
-  /// Posts the receive of a segment whose elements are added to those of `to`.
-  Result<std::unique_ptr<WireMessage>> recv_and_add(Span to, DType type, int peer,
-                                                    std::uint64_t slot);
   /// Adds what comes from `peer` in segments to `span`, and waits for it.
   Status add_all(Span span, DType type, int peer, std::uint64_t slot);
 
@@ -86,11 +83,11 @@ class WireCollectives {
   int rank_;
   AwaitedPeer awaited_;
   // All are kept from one collective to the next for their memory.
+  std::vector<Area> areas_;  // of the ring; before the messages, which refer to them
   std::vector<Posted> posted_;
   std::vector<char> scratch_;
   std::vector<Span> parts_;          // in the order of `Parts`; none in an all-reduce
   std::vector<std::size_t> chunks_;  // of the ring: Ring::bounds
-  std::vector<Area> areas_;          // of the ring
 };
 
 }  // namespace agpcs

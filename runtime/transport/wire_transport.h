@@ -31,6 +31,7 @@ class WireTransport final : public Transport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
   Result<Ticket> all_reduce_areas(const std::vector<Buffer>& areas, int group,
                                   AllReduce algorithm) override;
+  bool joins_areas() const override { return true; }
   Result<Ticket> reduce_scatter(const Buffer& buffer, const std::vector<std::int64_t>& parts,
                                 int group, AllReduce algorithm) override;
   Result<Ticket> all_gather(const Buffer& buffer, const std::vector<std::int64_t>& parts, int group,

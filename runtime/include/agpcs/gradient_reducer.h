@@ -76,15 +76,10 @@ struct ReducerOptions {
   /// this time, counted from the start of its `wait_all`, so all ranks learn which one it was.
   std::chrono::milliseconds limit{300000};
 
-  /// Gradients of at least this many bytes are reduced where they lie, which saves the copy, if
-  /// they travel in their own type; with `kPlanned`, if a ring reduces their group. (A group of one
-  /// gradient is reduced where that lies.) With the other ways they are not fused; Horovod fuses
-  /// all.
-  std::int64_t alone_bytes = std::int64_t{1} << 20;
-
   // The following options do not concern `kPlanned`. Defaults are those of Horovod 0.28.1
   // (horovod/common/operations.cc, global_state.h; its documentation still says 64 MB, the default
-  // before version 0.21).
+  // before version 0.21); but Horovod fuses gradients of any size.
+  std::int64_t alone_bytes = std::int64_t{1} << 20;     ///< gradients so large are not fused
   std::int64_t fusion_bytes = std::int64_t{128} << 20;  ///< most in one all-reduce; 0: no fusion
   std::chrono::microseconds cycle{1000};  ///< least time from one cycle's start to the next
   int cache_capacity = 1024;              ///< `kCached`: most answers kept; a group is one answer

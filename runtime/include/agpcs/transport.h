@@ -80,6 +80,8 @@ class Transport {
     }
     return last;
   }
+  /// Returns whether an all-reduce of areas by a ring is one collective, however many they are.
+  virtual bool joins_areas() const { return false; }
   /// Does the same along an open flow; it counts as a collective of the flow's group.
   virtual Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) = 0;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each way of coordination takes beside one all-reduce by Gloo of all gradients as one buffer,
-// between processes of this machine.
+// What each way of coordination takes beside one all-reduce by Gloo of one buffer as long as all
+// gradients, between processes of this machine: Gloo neither gathers gradients nor hands out sums.
+// Gradients that do not lie in their groups' memory lie apart from one another.
 //   gradient_reducer_bench steps [RANKS [SET [SECONDS]]]   a JSON line a way; SET: resnet50,
 //                                                          bert, small
 //   gradient_reducer_bench sizes SET                       the elements of its gradients
@@ -99,7 +100,7 @@ std::vector<int> arrival(std::size_t count, Rng& rng) {
 struct Way {
   std::string name;
   std::unique_ptr<GradientReducer> reducer;  // none: Gloo as it comes
-  bool in_place = false;
+  bool in_place = false;                     // else gradients lie apart
   std::vector<double> seconds;
   ReducerStats before;
 };
@@ -119,7 +120,9 @@ class Steps {
       : rank_(rank), set_name_(set), sizes_(sizes_of(set)), order_(rank.rank() + 1) {
     const std::int64_t all = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
     flat_.assign(static_cast<std::size_t>(all), 1.F);
-    ways_.push_back({"gloo", nullptr, false, {}, {}});
+    apart_.assign(static_cast<std::size_t>(all) + sizes_.size() * kGap, 1.F);
+    ways_.push_back({"gloo", nullptr, true, {}, {}});
+    ways_.push_back({"gloo, copied", nullptr, false, {}, {}});
     // PyTorch's default size of a bucket, and no more than about sixteen.
     const std::int64_t bucket = std::max<std::int64_t>(std::int64_t{25} << 20, all * 4 / 16);
     add("planned", Coordination::kPlanned, bucket, true);
@@ -153,6 +156,7 @@ class Steps {
 
  private:
   static constexpr int kSums = 100;
+  static constexpr std::size_t kGap = 16;  // elements between gradients that lie apart
 
   void add(const std::string& name, Coordination coordination, std::int64_t group, bool in_place) {
     GradientSet set = set_of(sizes_, group);
@@ -165,20 +169,43 @@ class Steps {
     check(reducer.status());
     ways_.push_back({name, std::move(*reducer), in_place, {}, {}});
     if (in_place || !buffers_.empty()) return;
-    float* at = flat_.data();
+    float* at = apart_.data();
+    float* place = flat_.data();
     for (const Gradient& gradient : set.gradients) {
       const auto elements = static_cast<std::size_t>(gradient.elements);
       buffers_.push_back({at, elements * sizeof(float), DType::kFp32, false});
-      at += elements;
+      places_.push_back(place);
+      at += elements + kGap;
+      place += elements;
+    }
+  }
+
+  /// Where the gradients of a step by `way` lie.
+  std::vector<Buffer> buffers_of(const Way& way) {
+    if (!way.in_place) return buffers_;
+    if (!way.reducer) return {{flat_.data(), flat_.size() * sizeof(float), DType::kFp32, false}};
+    std::vector<Buffer> buffers;
+    for (std::size_t g = 0; g < buffers_.size(); ++g) {
+      buffers.push_back(way.reducer->place_of(static_cast<int>(g)).value());
+    }
+    return buffers;
+  }
+
+  /// Gloo's ring; gradients that lie apart are copied to its buffer and back.
+  void gloo_step(const Way& way, const std::vector<int>& order) {
+    for (std::size_t i = 0; i < order.size() && !way.in_place; ++i) {
+      const auto g = static_cast<std::size_t>(order[i]);
+      std::memcpy(places_[g], buffers_[g].data, buffers_[g].bytes);
+    }
+    rank_.gloo_ring(flat_);
+    for (std::size_t g = 0; g < buffers_.size() && !way.in_place; ++g) {
+      std::memcpy(buffers_[g].data, places_[g], buffers_[g].bytes);
     }
   }
 
   double step(Way& way) {
     const std::vector<int> order = arrival(sizes_.size(), order_);
-    std::vector<Buffer> buffers = buffers_;
-    for (std::size_t g = 0; g < buffers.size() && way.in_place; ++g) {
-      buffers[g] = way.reducer->place_of(static_cast<int>(g)).value();
-    }
+    const std::vector<Buffer> buffers = buffers_of(way);
     for (const Buffer& buffer : buffers) {
       std::fill_n(static_cast<float*>(buffer.data), buffer.bytes / sizeof(float), 1.F);
     }
@@ -190,7 +217,7 @@ class Steps {
       }
       check(way.reducer->wait_all());
     } else {
-      rank_.gloo_ring(flat_);
+      gloo_step(way, order);
     }
     const double took = std::chrono::duration<double>(Clock::now() - begin).count();
     const float sum = *static_cast<const float*>(buffers.back().data);
@@ -232,8 +259,10 @@ class Steps {
   const std::string set_name_;
   const std::vector<std::int64_t> sizes_;
   Rng order_;
-  std::vector<float> flat_;
-  std::vector<Buffer> buffers_;  // by gradient
+  std::vector<float> flat_;      // Gloo's buffer
+  std::vector<float> apart_;     // gradients that lie apart
+  std::vector<Buffer> buffers_;  // these, by gradient
+  std::vector<float*> places_;   // by gradient: its place in Gloo's buffer
   std::vector<Way> ways_;
 };
 

@@ -95,12 +95,10 @@ TEST(PlannedReducer, GradientsMadeInTheirPlacesAreNotCopied) {
 }
 
 // Some ranks make their gradients in place, others do not: sums are those of whole groups.
-TEST(PlannedReducer, LargeGradientsAreReducedWhereTheyLie) {
-  const GradientSet declared = set_of({10, 500, 10, 600, 10}, 5);
+TEST(PlannedReducer, ARingReducesGradientsWhereTheyLie) {
+  const GradientSet declared = set_of({10, 500, 0, 600, 10}, 5);
   loopback_world().run(3, [&](Transport& transport) {
-    ReducerOptions options = options_of({});
-    options.alone_bytes = 500 * 4;
-    auto reducer = reducer_of(declared, transport, options);
+    auto reducer = reducer_of(declared, transport, options_of({}));
     Gradients gradients(declared, transport.rank());
     for (int step = 0; step < 3; ++step) {
       gradients.fill(step);
@@ -121,7 +119,24 @@ TEST(PlannedReducer, LargeGradientsAreReducedWhereTheyLie) {
       gradients.expect_sums(3, step);
     }
     EXPECT_EQ(reducer->stats().all_reduces, 3);
-    EXPECT_EQ(reducer->stats().copied_bytes, transport.rank() == 1 ? 0 : 3 * 3 * 10 * 4);
+    EXPECT_EQ(reducer->stats().copied_bytes, 0);
+  });
+}
+
+TEST(PlannedReducer, ATreeReducesCopiesOfGradients) {
+  GradientSet declared = set_of({10, 500, 7}, 2);
+  for (GradientGroup& group : declared.groups) group.algorithm = AllReduce::kTree;
+  loopback_world().run(3, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of({}));
+    Gradients gradients(declared, transport.rank());
+    for (int step = 0; step < 3; ++step) {
+      gradients.fill(step);
+      for (const int g : {2, 1, 0}) expect_ok(reducer->submit(g, gradients.buffer(g)));
+      expect_ok(reducer->wait_all());
+      gradients.expect_sums(3, step);
+    }
+    // The second group has one gradient, which stays where it is.
+    EXPECT_EQ(reducer->stats().copied_bytes, std::int64_t{3} * (10 + 500) * 4);
   });
 }
 

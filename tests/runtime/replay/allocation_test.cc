@@ -77,7 +77,8 @@ class InstantWire final : public Wire {
               std::uint64_t /*slot*/) override {
     return post();
   }
-  Posted recv_and_add(const Buffer& /*to*/, int /*peer*/, std::uint64_t /*slot*/) override {
+  Posted recv_and_add(const Pieces& /*to*/, DType /*type*/, int /*peer*/,
+                      std::uint64_t /*slot*/) override {
     return post();
   }
   void cancel(const Status& /*reason*/) override {}

@@ -24,9 +24,9 @@ class LogWire final : public Wire {
                                             std::uint64_t /*slot*/) override {
     return post(fmt::format("recv {} from {}", bytes, peer), fmt::format("got from {}", peer));
   }
-  Result<std::unique_ptr<WireMessage>> recv_and_add(const Buffer& to, int peer,
+  Result<std::unique_ptr<WireMessage>> recv_and_add(const Pieces& to, DType /*type*/, int peer,
                                                     std::uint64_t /*slot*/) override {
-    return post(fmt::format("add {} from {}", to.bytes, peer), fmt::format("got from {}", peer));
+    return post(fmt::format("add {} from {}", to.bytes(), peer), fmt::format("got from {}", peer));
   }
   void cancel(const Status& /*reason*/) override {}
   void announce(const Status& /*reason*/) override {}

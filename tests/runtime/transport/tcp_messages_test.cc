@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,7 +80,8 @@ struct PeersInTest {
 TEST(TcpMessages, SmallOnesOutliveTheirSender) {
   PeersInTest peers;
   std::string sent = "farewell", received(sent.size(), ' ');
-  TcpTransfer leaving(sent.data(), sent.size(), 5), arriving(received.data(), received.size(), 5);
+  TcpTransfer leaving(Span{sent.data(), sent.size()}, 5),
+      arriving(Span{received.data(), received.size()}, 5);
   EXPECT_TRUE(peers.a->send(leaving).ok());
   EXPECT_TRUE(leaving.finished());
   peers.a.reset();
@@ -88,16 +90,16 @@ TEST(TcpMessages, SmallOnesOutliveTheirSender) {
   EXPECT_TRUE(peers.b->recv(arriving).ok());
   EXPECT_TRUE(arriving.finished());
   EXPECT_EQ(received, sent);
-  TcpTransfer another(received.data(), received.size(), 5);
+  TcpTransfer another(Span{received.data(), received.size()}, 5);
   EXPECT_EQ(peers.b->recv(another).message(), "its connection at b was closed");
 }
 
 TEST(TcpMessages, WithdrawnOnesLeaveTheirMemoryAlone) {
   PeersInTest peers;
   std::string sent(100'000, 's'), received(sent.size(), ' ');
-  TcpTransfer leaving(sent.data(), sent.size(), 5);
+  TcpTransfer leaving(Span{sent.data(), sent.size()}, 5);
   {
-    TcpTransfer arriving(received.data(), received.size(), 5);
+    TcpTransfer arriving(Span{received.data(), received.size()}, 5);
     EXPECT_TRUE(peers.b->recv(arriving).ok());
     peers.b->withdraw(arriving);
   }
@@ -106,7 +108,7 @@ TEST(TcpMessages, WithdrawnOnesLeaveTheirMemoryAlone) {
   while (peers.b->read(peers.scratch)) {
   }
   EXPECT_EQ(received, std::string(sent.size(), ' '));
-  TcpTransfer another(received.data(), received.size(), 6);
+  TcpTransfer another(Span{received.data(), received.size()}, 6);
   EXPECT_EQ(peers.b->recv(another).message(), "a message of 100000 bytes came that nobody awaits");
   peers.a->withdraw(leaving);
 }
@@ -114,10 +116,11 @@ TEST(TcpMessages, WithdrawnOnesLeaveTheirMemoryAlone) {
 TEST(TcpMessages, WhatIsAskedForGoesBeforeMessagesThatWait) {
   PeersInTest peers;
   std::string large(10'000'000, 'l'), other(20'000, 'o'), got(20'000, ' ');
-  TcpTransfer first(large.data(), large.size(), 1), second(large.data(), large.size(), 2);
+  TcpTransfer first(Span{large.data(), large.size()}, 1),
+      second(Span{large.data(), large.size()}, 2);
   std::string to(large.size(), ' ');
-  TcpTransfer first_in(to.data(), to.size(), 1), second_in(to.data(), to.size(), 2);
-  TcpTransfer wanted(got.data(), got.size(), 3), answer(other.data(), other.size(), 3);
+  TcpTransfer first_in(Span{to.data(), to.size()}, 1), second_in(Span{to.data(), to.size()}, 2);
+  TcpTransfer wanted(Span{got.data(), got.size()}, 3), answer(Span{other.data(), other.size()}, 3);
   EXPECT_TRUE(peers.b->send(answer).ok());
   EXPECT_TRUE(peers.b->recv(first_in).ok() && peers.b->recv(second_in).ok());
   EXPECT_TRUE(peers.a->send(first).ok() && peers.a->send(second).ok());
@@ -159,9 +162,9 @@ void add_in_pieces(std::size_t elements, std::size_t piece, bool awaited_first) 
   const std::string stream = frame(7, bytes) +
                              std::string(reinterpret_cast<const char*>(sent.data()), bytes) +
                              frame(8, 3) + "end";
-  TcpTransfer added(reinterpret_cast<char*>(sum.data()), bytes, 7, DType::kInt64);
+  TcpTransfer added(Span{reinterpret_cast<char*>(sum.data()), bytes}, 7, DType::kInt64);
   std::string end(3, ' ');
-  TcpTransfer behind(end.data(), end.size(), 8);
+  TcpTransfer behind(Span{end.data(), end.size()}, 8);
   if (awaited_first) {
     ASSERT_TRUE(peer.recv(added).ok());
   }
@@ -187,6 +190,62 @@ TEST(TcpMessages, AreAddedElementByElementHoweverTheyCome) {
     for (const std::size_t elements : {1, 1024}) add_in_pieces(elements, piece, false);
   }
   add_in_pieces(200'000, 100'000, true);  // more than the scratch memory
+}
+
+/// Elements in areas of `lengths`, over and over, with gaps of -1 between them.
+struct Apart {
+  Apart(const std::vector<std::int64_t>& elements, const std::vector<std::size_t>& lengths)
+      : memory(2 * elements.size(), -1) {
+    for (std::size_t at = 0, i = 0; at < elements.size(); ++i) {
+      const std::size_t length = std::min(lengths[i % lengths.size()], elements.size() - at);
+      std::int64_t* const to = memory.data() + 2 * at;
+      areas.push_back({at * sizeof(std::int64_t), reinterpret_cast<char*>(to)});
+      std::copy_n(elements.begin() + static_cast<std::ptrdiff_t>(at), length, to);
+      at += length;
+    }
+    areas.push_back({elements.size() * sizeof(std::int64_t), nullptr});
+  }
+  Pieces pieces() const { return {areas, 0, areas.back().begin}; }
+
+  std::vector<std::int64_t> memory;
+  std::vector<Area> areas;
+};
+
+// Sends elements from many places to others, where they are put or added. The receive is posted
+// before they come, or after.
+void move_pieces(std::size_t elements, std::optional<DType> added_as, bool awaited_first) {
+  PeersInTest peers;
+  std::vector<std::int64_t> values(elements), sums(elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    values[i] = static_cast<std::int64_t>(1'000'000 + i);
+    sums[i] = values[i] + (added_as ? 5 : 0);
+  }
+  const std::vector<std::size_t> lengths = {7, 2, 90};
+  Apart sent(values, {1, 50, 3}), got(std::vector<std::int64_t>(elements, 5), lengths);
+  TcpTransfer leaving(sent.pieces(), 5), arriving(got.pieces(), 5, added_as);
+  if (awaited_first) {
+    ASSERT_TRUE(peers.b->recv(arriving).ok());
+  }
+  ASSERT_TRUE(peers.a->send(leaving).ok());
+  ASSERT_TRUE(peers.b->read(peers.scratch));
+  if (!awaited_first) {
+    ASSERT_TRUE(peers.b->recv(arriving).ok());
+  }
+  while (!arriving.finished()) {
+    ASSERT_TRUE(peers.a->read(peers.scratch) && peers.a->write() && peers.b->read(peers.scratch));
+  }
+  EXPECT_TRUE(leaving.finished());
+  EXPECT_TRUE(got.memory == Apart(sums, lengths).memory) << elements << " elements";
+}
+
+// Of fewer and of more pieces than the system takes at once; messages of both kinds.
+TEST(TcpMessages, GoFromManyPlacesToOthers) {
+  for (const std::size_t elements : {std::size_t{90}, std::size_t{1'025}, std::size_t{300'000}}) {
+    for (const bool awaited_first : {true, false}) {
+      move_pieces(elements, std::nullopt, awaited_first);
+      move_pieces(elements, DType::kInt64, awaited_first);
+    }
+  }
 }
 
 TEST(TcpMessages, OfAnotherLengthThanAwaitedAreAnError) {

@@ -143,8 +143,11 @@ TEST_P(TransportConformance, TreeSumsOverHostsOfAnySize) {
 
 // Areas that divide chunks and segments anywhere, with nothing in some of them.
 TEST_P(TransportConformance, SumsAreasAsOneBuffer) {
-  const std::vector<std::vector<std::size_t>> lengths = {
-      {1, 1}, {0, 3, 0}, {17, 300'001, 5, 0, 1'500'001, 2}, {700'000, 700'000, 1, 1}};
+  const std::vector<std::vector<std::size_t>> lengths = {{1, 1},
+                                                         {0, 3, 0},
+                                                         {17, 300'001, 5, 0, 1'500'001, 2},
+                                                         {700'000, 700'000, 1, 1},
+                                                         std::vector<std::size_t>(5'000, 67)};
   for (const int ranks : {1, 2, 4}) {
     run(ranks, [&](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
