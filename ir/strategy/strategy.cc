@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -94,9 +95,8 @@ class StrategyVerifier {
   }
 
   Status check_shares(int index, const StageSpec& spec) const {
-    for (std::size_t i = 1; i < spec.devices.size(); ++i) {
-      if (spec.devices[i - 1] >= spec.devices[i])
-        return fail("stage {}: devices not ascending", index);
+    if (std::ranges::adjacent_find(spec.devices, std::greater_equal()) != spec.devices.end()) {
+      return fail("stage {}: devices not ascending", index);
     }
     for (const std::int64_t share : spec.shares) {
       if (share < 1) return fail("stage {} has a share of {} samples", index, share);
@@ -124,10 +124,8 @@ class StrategyVerifier {
       }
       ++sizes[static_cast<std::size_t>(stage(op))];
     }
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == 0) return fail("stage {} has no operator", i);
-    }
-    return {};
+    const auto none = std::ranges::find(sizes, 0);
+    return none == sizes.end() ? Status() : fail("stage {} has no operator", none - sizes.begin());
   }
 
   Status check_tensor(TensorId id) const {

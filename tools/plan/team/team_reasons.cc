@@ -59,24 +59,18 @@ StageTraffic traffic_of(const StepModel& model, const Cluster& cluster, int stag
   return traffic;
 }
 
-/// Returns the seconds of the rank whose team exchanges longest.
-double longest_exchange(const Estimate& estimate) {
+/// Returns the seconds of the rank whose team exchanges longest, of those for which `counts` is
+/// true.
+template <typename Counts>
+double longest_exchange(const Estimate& estimate, const Counts& counts) {
   double longest = 0;
-  for (const DeviceEstimate& rank : estimate.devices) {
-    longest = std::max(longest, rank.team_exchange);
+  for (const DeviceEstimate& device : estimate.devices) {
+    if (counts(device.rank)) longest = std::max(longest, device.team_exchange);
   }
   return longest;
 }
 
-/// Returns those of a stage.
-double longest_exchange(const StepModel& model, const Estimate& estimate, int stage) {
-  double longest = 0;
-  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
-    if (model.ranks[r].stage != stage) continue;
-    longest = std::max(longest, estimate.devices[r].team_exchange);
-  }
-  return longest;
-}
+bool every_rank(int /*rank*/) { return true; }
 
 std::vector<StageExchanges> exchanges_of(const Plan& plan, const StepModel& model,
                                          const Estimate& estimate, const Cluster& cluster) {
@@ -87,7 +81,7 @@ std::vector<StageExchanges> exchanges_of(const Plan& plan, const StepModel& mode
     StageTraffic own = traffic_of(model, cluster, s);
     StageExchanges& of = all.emplace_back();
     of.stage = s;
-    of.seconds = longest_exchange(model, estimate, s);
+    of.seconds = longest_exchange(estimate, [&](int r) { return model.ranks[at(r)].stage == s; });
     of.bytes_sent = static_cast<std::int64_t>(
         own.bytes / static_cast<double>(plan.stages[at(s)].all_ranks().size()));
     if (own.bytes > 0) {
@@ -148,7 +142,7 @@ class Alternatives {
     AGPCS_TRY(const Plan plan, plan_of(problem_, *fastest, {}));
     AGPCS_TRY(const Estimate estimate,
               simulate(plan, problem_.graph, problem_.cluster, problem_.costs));
-    best.exchange_seconds = longest_exchange(estimate);
+    best.exchange_seconds = longest_exchange(estimate, every_rank);
     return best;
   }
 
@@ -251,7 +245,7 @@ OtherPlan other_plan(const Evaluated& best) {
   other.devices = static_cast<int>(ranks.size());
   other.micro_batches = best.plan.micro_batches;
   other.step_seconds = best.estimate.step_seconds;
-  other.exchange_seconds = longest_exchange(best.estimate);
+  other.exchange_seconds = longest_exchange(best.estimate, every_rank);
   return other;
 }
 
