@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -40,46 +42,51 @@ std::string npy_header(const std::vector<std::int64_t>& dims) {
   return out + header;
 }
 
-Status write_npy(const std::filesystem::path& path, const std::vector<std::int64_t>& dims,
-                 const std::vector<float>& values) {
-  std::string text = npy_header(dims);
-  text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+Status write_npy(const std::filesystem::path& path, const std::string& text) {
   const std::error_code error = replace_file(path.string(), text);
   if (!error) return {};
   return invalid_input(
       fmt::format("{}: error: cannot be written: {}", path.string(), error.message()));
 }
 
+// Returns the header, and `count` values of type T behind it as fp32.
 template <typename T>
-std::vector<float> converted(const std::vector<float>& words, std::size_t count) {
-  std::vector<T> values(count);
-  std::memcpy(values.data(), words.data(), count * sizeof(T));
-  return {values.begin(), values.end()};
+std::string converted(std::string_view text, std::size_t header, std::size_t count) {
+  std::string made(text.substr(0, header));
+  made.reserve(header + count * sizeof(float));
+  for (std::size_t i = 0; i < count; ++i) {
+    T value{};
+    std::memcpy(&value, text.data() + header + i * sizeof(T), sizeof(T));
+    const auto single = static_cast<float>(value);
+    made.append(reinterpret_cast<const char*>(&single), sizeof single);
+  }
+  return made;
 }
 
-/// Returns the values of a tensor. Of integers and fp64, words are bytes in memory.
-std::vector<float> fp32_of(const Tensor& tensor, std::vector<float> words) {
+/// Returns the text of a tensor's file. In `text`, its words follow the header: values, or of
+/// integers and fp64 bytes in memory.
+std::string in_fp32(const Tensor& tensor, std::string text, std::size_t header) {
   const auto count = static_cast<std::size_t>(elements_at(tensor.shape, 0));
   switch (tensor.type) {
     case DType::kFp64:
-      return converted<double>(words, count);
+      return converted<double>(text, header, count);
     case DType::kInt64:
-      return converted<std::int64_t>(words, count);
+      return converted<std::int64_t>(text, header, count);
     case DType::kInt32:
-      return converted<std::int32_t>(words, count);
+      return converted<std::int32_t>(text, header, count);
     case DType::kInt16:
-      return converted<std::int16_t>(words, count);
+      return converted<std::int16_t>(text, header, count);
     case DType::kInt8:
-      return converted<std::int8_t>(words, count);
+      return converted<std::int8_t>(text, header, count);
     case DType::kUint8:
     case DType::kBool:
-      return converted<std::uint8_t>(words, count);
+      return converted<std::uint8_t>(text, header, count);
     case DType::kFp32:
     case DType::kFp16:
     case DType::kBf16:
       break;
   }
-  return words;
+  return text;
 }
 
 }  // namespace
@@ -119,15 +126,21 @@ Status save_parameters(const Graph& graph, const Plan& plan, const Executor& exe
   const auto read = [&](const StateItem& item, std::int64_t first, std::int64_t count, float* out) {
     return executor.read_state(item, first, count, out);
   };
-  std::vector<float> words;  // of the tensor that is on its way
-  const auto write = [&](const StateItem& item, std::int64_t /*first*/, std::int64_t count,
+  std::string text;  // of the file of the tensor that is on its way
+  std::size_t header = 0;
+  const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
                          const float* values) -> Status {
-    words.insert(words.end(), values, values + count);
-    if (static_cast<std::int64_t>(words.size()) < item.elements) return {};
     const Tensor& tensor = graph.tensor(graph.find_tensor(item.tensor));
-    const std::vector<float> all = fp32_of(tensor, std::exchange(words, {}));
+    if (first == 0) {
+      text = npy_header(dims_at(tensor.shape, 0));
+      header = text.size();
+      text.reserve(header + static_cast<std::size_t>(item.elements) * sizeof(float));
+    }
+    text.append(reinterpret_cast<const char*>(values),
+                static_cast<std::size_t>(count) * sizeof(float));
+    if (first + count < item.elements) return {};
     return write_npy(std::filesystem::path(folder) / file_name_of(item.tensor),
-                     dims_at(tensor.shape, 0), all);
+                     in_fp32(tensor, std::move(text), header));
   };
   return carry_state(moves, read, writing_wholes(write), transport, limit);
 }
