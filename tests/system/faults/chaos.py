@@ -124,16 +124,29 @@ def children_of(pid):
         return []  # it has just ended
 
 
-def free_port(count):
-    """The first of so many ports in a row that nobody has."""
-    while True:
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            for other in range(port + 1, port + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", other))
-            return port
+def listens(port):
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as jobs do
+        probe.bind(("", port))
+        probe.listen()
+        return True
+    return False
+
+
+class FreePorts:
+    """`port` and the next one, where the keepers of a job meet, are free. While this lives no other test gets either of them,
+    nor do connections, as in tests/tools/run/jobs.h, which claims ports by the same names."""
+
+    def __init__(self):
+        for port in range(20000, 32768, 2):  # Linux takes the local ports of connections from 32768 on
+            self.claim = socket.socket(socket.AF_UNIX)
+            with contextlib.suppress(OSError):  # another test has the name
+                self.claim.bind(f"\0agpcs-test-port-{port}")
+                if listens(port) and listens(port + 1):
+                    self.port = port
+                    return
+            self.claim.close()
+        raise Failure("no port is free")
 
 
 def kill_all(trial):
@@ -194,7 +207,8 @@ class Job:
         command = [str(word) for word in command]
         self.port = None
         if launched:
-            self.port = free_port(2 if self.elastic else 1)  # keepers meet at the port after the job's
+            self.ports = FreePorts()
+            self.port = self.ports.port
             self.processes = [self.start(command, rank) for rank in range(self.size)]
         else:
             self.processes = [self.start(command + ["--local"], None)]

@@ -10,18 +10,16 @@ must go on each time (with --elastic; torchrun starts all ranks anew), and is th
 Slurm of its own, of three nodes, as root. A launcher that is not here is skipped (Debian: openmpi-bin, slurm-wlm; pip: torch).
 Exit: 0 all that ran was as promised, 1 something was not."""
 import argparse
-import contextlib
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-from chaos import (MODEL, Failure, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all,
+from chaos import (MODEL, Failure, FreePorts, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all,
                    losses_of, processes_of, token_of, wait_until)
 
 RANKS = 3
@@ -47,14 +45,6 @@ NodeName=n3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[3]} CPUs={core
 PartitionName=all Nodes=n1,n2,n3 Default=YES State=UP
 """
 PATIENCE = 120  # seconds for a job to end
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as probes:
-        bound = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in bound:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in bound]
 
 
 def variables_of(pid):
@@ -168,7 +158,9 @@ class Srun(Launcher):
     def __enter__(self):
         (self.folder / "state").mkdir(parents=True)
         settings = self.folder / "slurm.conf"
-        settings.write_text(SLURM.format(folder=self.folder, ports=free_ports(4), cores=os.cpu_count()))
+        self.claims = [FreePorts(), FreePorts()]
+        ports = [claim.port + more for claim in self.claims for more in (0, 1)]
+        settings.write_text(SLURM.format(folder=self.folder, ports=ports, cores=os.cpu_count()))
         os.environ["SLURM_CONF"] = str(settings)
         try:
             self.start("slurmctld", "-i")
@@ -222,8 +214,8 @@ class Job:
         self.folder.mkdir()
         self.save = self.folder / "checkpoints"
         plan = shutil.copy(work.plan, self.folder)  # plans without lost ranks are written beside it
-        port = str(free_ports(1)[0])
-        extra = {"AGPCS_JOB_TOKEN": token_of(self.trial), "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": port}
+        self.ports = FreePorts()
+        extra = {"AGPCS_JOB_TOKEN": token_of(self.trial), "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": str(self.ports.port)}
         command = [*launcher.command(self, with_losses), work.run, plan, MODEL, "--json", "--threads", "1", "--steps", steps,
                    "--save", self.save, "--save-every", "20", *(launcher.options(self, work) if with_losses else [])]
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
