@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -334,11 +336,49 @@ constexpr OpInfo kTable[] = {
 // clang-format on
 static_assert(std::ranges::is_sorted(kTable, {}, &OpInfo::type));
 
+/// The rows by a hash of their type, each at the first free place from there: they are looked up
+/// for every operator of every stage.
+class RowPlaces {
+ public:
+  constexpr RowPlaces() {
+    for (std::size_t row = 0; row < std::size(kTable); ++row) {
+      std::size_t place = hash_of(kTable[row].type);
+      while (rows_[place] != kFree) place = (place + 1) % kPlaces;
+      rows_[place] = static_cast<std::uint16_t>(row);
+    }
+  }
+  const OpInfo& of(std::string_view type) const {
+    for (std::size_t place = hash_of(type); rows_[place] != kFree; place = (place + 1) % kPlaces) {
+      if (kTable[rows_[place]].type == type) return kTable[rows_[place]];
+    }
+    return kOutsideTable;
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 1024;
+  static_assert(2 * std::size(kTable) < kPlaces);
+  static constexpr std::uint16_t kFree = 0xffff;
+  static constexpr std::size_t hash_of(std::string_view type) {
+    if (type.empty()) return 0;
+    const auto letter = [&](std::size_t i) { return static_cast<unsigned char>(type[i]); };
+    return (letter(0) * 7u + letter(type.size() / 2) * 31u + letter(type.size() - 1) * 131u +
+            type.size() * 61u) %
+           kPlaces;
+  }
+
+  std::array<std::uint16_t, kPlaces> rows_ = filled();
+  static constexpr std::array<std::uint16_t, kPlaces> filled() {
+    std::array<std::uint16_t, kPlaces> free{};
+    free.fill(kFree);
+    return free;
+  }
+};
+constexpr RowPlaces kRowPlaces;
+
 const OpInfo& row_of(std::string_view domain, std::string_view type) {
   if (domain == "agpcs" && type == kMeasured.type) return kMeasured;
   if (!domain.empty() && domain != "ai.onnx") return kOutsideTable;
-  const auto* row = std::ranges::lower_bound(kTable, type, {}, &OpInfo::type);
-  return row != std::end(kTable) && row->type == type ? *row : kOutsideTable;
+  return kRowPlaces.of(type);
 }
 
 std::string backward_text(const BackwardRule& rule) {

@@ -66,13 +66,11 @@ void StepReplicas::load(const Strategy& strategy, const PartitionInfo& partition
                         const std::vector<ProgramMemory>& programs) {
   load(strategy, partition, teams);
   programs_ = &programs;
-  owned_.resize(strategy.stages.size());
+  known_peak_ = {};
   unsummed_.resize(strategy.stages.size());
+  own_.resize(std::max(own_.size(), strategy.stages.size()));
   for (int stage = 0; stage < stage_count(); ++stage) {
-    owned_[at(stage)].clear();
-    unsummed_[at(stage)] = unsummed(stage, spec(stage).recompute);
-    if (!divides_state(spec(stage), problem_.training)) continue;
-    if (!has_own_parts(strategy, stage)) divide(stage);
+    unsummed_[at(stage)] = find_unsummed(stage, spec(stage).recompute, own_[at(stage)]);
   }
 }
 
@@ -86,20 +84,37 @@ EqualReplicas& StepReplicas::equals_of(int stage, std::size_t replica) {
   return equals_[at(index_of(stage, replica))];
 }
 
-DividedState StepReplicas::divided_of(int stage) const {
-  DividedState state(problem_.training.optimizer, divided_by(spec(stage), problem_.training),
-                     spec(stage).state_in_host);
+const DividedState& StepReplicas::divided_of(int stage) const {
+  const StateLevel level = divided_by(spec(stage), problem_.training);
+  const bool in_host = spec(stage).state_in_host;
+  const auto [known, added] = info(stage).divided.try_emplace(
+      {level, in_host}, problem_.training.optimizer, level, in_host);
+  DividedState& state = known->second;
+  if (!added) return state;
   for (const StageInfo::Parameter& parameter : info(stage).parameters) {
     state.add(parameter.gradient.elements, parameter.gradient.held, 1);
   }
   return state;
 }
 
-/// Returns what a replica of a stage that recomputes so holds of what it divides, by its buckets.
-StepReplicas::Unsummed StepReplicas::unsummed(int stage, const Recomputation& recompute) {
+/// Returns what a replica of a stage that recomputes so holds of what it divides; nullptr: nothing.
+/// Looks it up where the problem says what the buckets are, and else makes it in `own`.
+Unsummed* StepReplicas::find_unsummed(int stage, const Recomputation& recompute, Unsummed& own) {
+  const StateLevel level = divided_by(spec(stage), problem_.training);
+  if (level < StateLevel::kGradients) return nullptr;
+  if (!strategy_->buckets.empty()) return &(own = make_unsummed(stage, recompute));
+  const auto [known, added] = info(stage).unsummed.try_emplace({level, recompute});
+  if (added) {
+    known->second = make_unsummed(stage, recompute);
+    stages_.remember(sizeof(Unsummed) + filled_.size() * (sizeof(BucketUse) + sizeof(HeldChange)));
+  }
+  return &known->second;
+}
+
+/// Makes that, by the buckets of the stage.
+Unsummed StepReplicas::make_unsummed(int stage, const Recomputation& recompute) {
   Unsummed unsummed;
   const StateLevel level = divided_by(spec(stage), problem_.training);
-  if (level < StateLevel::kGradients) return unsummed;
   const bool own = has_own_parts(*strategy_, stage);
   const bool gathers =
       level == StateLevel::kParameters ||
@@ -147,20 +162,24 @@ void StepReplicas::find_uses(std::vector<StepBucket>& buckets) {
   for (StepBucket& bucket : buckets) {
     if (bucket.state < StateLevel::kGradients) continue;
     std::vector<int>& own = indices[at(bucket.stage)];
-    const Unsummed& unsummed = unsummed_[at(bucket.stage)];
-    if (bucket.state == StateLevel::kParameters) bucket.needed = unsummed.needed[own.size()];
+    if (bucket.state == StateLevel::kParameters) {
+      bucket.needed = unsummed_[at(bucket.stage)]->needed[own.size()];
+    }
     own.push_back(static_cast<int>(&bucket - buckets.data()));
   }
+  uses_.resize(at(stage_count()));
   for (int stage = 0; stage < stage_count(); ++stage) {
-    for (BucketUse& use : unsummed_[at(stage)].uses) {
-      use.bucket = indices[at(stage)][at(use.bucket)];
+    uses_[at(stage)].clear();
+    if (unsummed_[at(stage)] == nullptr) continue;
+    for (const BucketUse& use : unsummed_[at(stage)]->uses) {
+      uses_[at(stage)].push_back({indices[at(stage)][at(use.bucket)], use.filled});
     }
   }
 }
 
 /// Divides the state of a stage among its replicas.
 void StepReplicas::divide(int stage) {
-  const DividedState state = divided_of(stage);
+  const DividedState& state = divided_of(stage);
   const std::size_t replicas = spec(stage).devices.size();
   std::vector<StateOwner> owners;
   for (std::size_t i = 0; i < replicas; ++i) {
@@ -172,6 +191,12 @@ void StepReplicas::divide(int stage) {
 }
 
 void StepReplicas::divide(std::vector<StepBucket>& buckets) {
+  owned_.resize(strategy_->stages.size());
+  for (int stage = 0; stage < stage_count(); ++stage) {
+    owned_[at(stage)].clear();
+    if (!divides_state(spec(stage), problem_.training)) continue;
+    if (!has_own_parts(*strategy_, stage)) divide(stage);
+  }
   for (StepBucket& bucket : buckets) {
     if (bucket.shared == nullptr && !owned_[at(bucket.stage)].empty()) {
       bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
@@ -197,29 +222,24 @@ void StepReplicas::divide(std::vector<StepBucket>& buckets) {
   find_uses(buckets);
 }
 
-StageMemory StepReplicas::memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
+StageMemory StepReplicas::memory_with(Unsummed* unsummed, int stage, std::int64_t samples,
                                       const Recomputation& recompute) {
   const bool parted = strategy_->schedule == Schedule::kZeroBubble;
-  const auto of = [&](const HeldInPasses* held) {
-    return stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
-                          strategy_->micro_batches, held);
-  };
-  if (unsummed.held.summing == 0) return of(nullptr);
-  const auto [known, added] = unsummed.memory.try_emplace(samples);
-  if (added) known->second = of(&unsummed.held);
-  return known->second;
+  const bool holds = unsummed != nullptr && unsummed->held.summing != 0;
+  return stages_.memory(info(stage), spec(stage), {kNone, samples, recompute, parted},
+                        strategy_->micro_batches, holds ? unsummed : nullptr);
 }
 
 /// Returns the memory of a replica, without what of that which the stage divides is `elsewhere`.
 StageMemory StepReplicas::memory_of(int stage, std::int64_t samples, const Recomputation& recompute,
                                     const Elsewhere& elsewhere) {
   const bool other = recompute != spec(stage).recompute;
-  Unsummed& unsummed = other ? other_ = this->unsummed(stage, recompute) : unsummed_[at(stage)];
+  Unsummed* const unsummed = other ? find_unsummed(stage, recompute, other_) : unsummed_[at(stage)];
   StageMemory memory = memory_with(unsummed, stage, samples, recompute);
   memory.optimizer -= elsewhere.state;
   if (spec(stage).state_in_host) move_state_to_host(problem_.training, memory);
   memory.optimizer -= elsewhere.bytes;  // with the sums of gradients, and parameters
-  memory.gradients += unsummed.held.summing - unsummed.rounded_bytes;
+  if (unsummed != nullptr) memory.gradients += unsummed->held.summing - unsummed->rounded_bytes;
   return memory;
 }
 
@@ -252,8 +272,16 @@ std::int64_t StepReplicas::peak(const EqualReplicas& equal) {
     return peak_of_rank(equal.stage, equal.samples, spec(equal.stage).recompute);
   }
   if (equal.team != kNone) return member_peak(equal.stage, at(equal.member), equal.samples);
-  return peak(equal.stage, equal.samples, spec(equal.stage).recompute,
-              {equal.others_bytes, equal.others_state});
+  const Recomputation& recompute = spec(equal.stage).recompute;
+  if (spec(equal.stage).state_in_host) {
+    return peak(equal.stage, equal.samples, recompute, {equal.others_bytes, equal.others_state});
+  }
+  // What others own is part of all that a program holds at any time.
+  if (known_peak_.stage != equal.stage || known_peak_.samples != equal.samples) {
+    const std::int64_t bytes = peak(equal.stage, equal.samples, recompute, {});
+    known_peak_ = {equal.stage, equal.samples, bytes};
+  }
+  return known_peak_.bytes - equal.others_bytes;
 }
 
 std::int64_t StepReplicas::undivided_peak(int stage, std::int64_t samples,

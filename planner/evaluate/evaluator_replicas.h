@@ -40,13 +40,12 @@ class StepReplicas {
   /// Finds the replicas. `teams`: by stage; nullptr: it has none. What it refers to must live on.
   void load(const Strategy& strategy, const PartitionInfo& partition,
             const std::vector<TeamInfo*>& teams);
-  /// Does so, and divides what stages divide by the memory that their devices have left, as `lower`
-  /// does. `programs`: by stage.
+  /// Does so for questions about memory. `programs`: by stage.
   void load(const Strategy& strategy, const PartitionInfo& partition,
             const std::vector<TeamInfo*>& teams, const std::vector<ProgramMemory>& programs);
-  /// Divides each bucket that has no parts of its own, of the stages that divide their state,
-  /// counts for each replica what others own, and finds where passes need parameters that are
-  /// divided. Needs: loaded with programs.
+  /// Divides each bucket that has no parts of its own, of the stages that divide their state, by
+  /// the memory that their devices have left, as `lower` does. Counts for each replica what others
+  /// own, and finds where passes need parameters that are divided. Needs: loaded with programs.
   void divide(std::vector<StepBucket>& buckets);
 
   /// Returns the replicas, by stage.
@@ -58,11 +57,11 @@ class StepReplicas {
 
   /// What follows needs: loaded with programs.
   /// Returns what the replicas of a stage divide.
-  DividedState divided_of(int stage) const;
+  const DividedState& divided_of(int stage) const;
   /// Returns where backward passes of a stage need parameters that are divided, by index of bucket.
   /// Needs: buckets are divided.
   const std::vector<BucketUse>& uses_of(int stage) const {
-    return unsummed_[static_cast<std::size_t>(stage)].uses;
+    return uses_[static_cast<std::size_t>(stage)];
   }
   /// Returns the peak of a replica with these samples, without what the stage divides; of a team,
   /// that of the member that needs most.
@@ -72,25 +71,16 @@ class StepReplicas {
   std::int64_t most_lacking();
 
  private:
-  /// What a replica of a stage holds of gradients and parameters that are divided, but for what it
-  /// owns.
-  struct Unsummed {
-    HeldInPasses held;
-    std::int64_t rounded_bytes = 0;  // of the buckets, if each were rounded in memory of its own
-    std::map<std::int64_t, StageMemory> memory;  // by samples, with what is held
-    // Where parameters are divided, too: by bucket of these, what backward passes need it for.
-    std::vector<OpId> needed;
-    std::vector<BucketUse> uses;
-  };
   const StageSpec& spec(int stage) const {
     return strategy_->stages[static_cast<std::size_t>(stage)];
   }
   StageInfo& info(int stage) const { return *partition_->stages[static_cast<std::size_t>(stage)]; }
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
   EqualReplicas& equals_of(int stage, std::size_t replica);
-  Unsummed unsummed(int stage, const Recomputation& recompute);
+  Unsummed* find_unsummed(int stage, const Recomputation& recompute, Unsummed& own);
+  Unsummed make_unsummed(int stage, const Recomputation& recompute);
   void fill(int stage, const StageInfo::Parameter& parameter);
-  StageMemory memory_with(Unsummed& unsummed, int stage, std::int64_t samples,
+  StageMemory memory_with(Unsummed* unsummed, int stage, std::int64_t samples,
                           const Recomputation& recompute);
   void find_uses(std::vector<StepBucket>& buckets);
   void divide(int stage);
@@ -119,9 +109,17 @@ class StepReplicas {
   std::vector<std::size_t> first_of_stage_;  // by stage: index in equals_of_
   std::vector<std::size_t> odd_;             // by stage
   std::vector<std::vector<std::int64_t>> owned_;  // by stage: elements by replica; empty: all
-  std::vector<Unsummed> unsummed_;                // by stage
-  Unsummed other_;                                // of another recomputation
+  std::vector<Unsummed*> unsummed_;               // by stage; nullptr: it holds nothing more
+  std::vector<Unsummed> own_;                     // by stage: of buckets that the strategy has
+  Unsummed other_;                                // likewise, of another recomputation
+  std::vector<std::vector<BucketUse>> uses_;      // by stage
   std::vector<FilledBucket> filled_;              // buckets of a stage
+  /// The last replica whose peak was asked for, if it were to own all.
+  struct KnownPeak {
+    int stage = kNone;
+    std::int64_t samples = 0, bytes = 0;
+  };
+  KnownPeak known_peak_;
 };
 
 }  // namespace agpcs

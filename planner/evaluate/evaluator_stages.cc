@@ -471,25 +471,18 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
 }
 
 StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
-                               std::int64_t micro_batches, const HeldInPasses* held) {
-  const auto of_parts = [&] {
+                               std::int64_t micro_batches, Unsummed* unsummed) {
+  const auto [known, added] =
+      (unsummed != nullptr ? unsummed->memory : stage.memory).try_emplace(replica);
+  if (added) {
     stage.parts.segment_ends = segment_ends(stage, replica.recompute);
     stage.parts.parts_backward = replica.parted;
-    return memory_model_.of(stage.parts, replica.samples);
-  };
-  StageMemory memory;
-  if (held != nullptr) {
-    stage.parts.held = *held;
-    memory = of_parts();
+    if (unsummed != nullptr) stage.parts.held = unsummed->held;
+    known->second = memory_model_.of(stage.parts, replica.samples);
     stage.parts.held = {};
-  } else {
-    const auto [known, added] = stage.memory.try_emplace(replica);
-    if (added) {
-      known->second = of_parts();
-      remembered_ += sizeof(StageMemory);
-    }
-    memory = known->second;
+    remembered_ += sizeof(StageMemory);
   }
+  StageMemory memory = known->second;
   memory.inputs *= micro_batches;
   memory.gradients = stage.held_bytes + stage.shared_rounded_bytes +
                      (spec.devices.size() > 1 ? stage.rounded_bytes : 0);

@@ -55,6 +55,17 @@ using ByReplica = std::unordered_map<ReplicaKey, T, ReplicaHash>;
 
 struct TeamInfo;
 
+/// What a replica of a stage holds of gradients and parameters that are divided, but for what it
+/// owns.
+struct Unsummed {
+  HeldInPasses held;
+  std::int64_t rounded_bytes = 0;  ///< of the buckets, if each were rounded in memory of its own
+  /// Where parameters are divided, too: by bucket of these, what backward passes need it for.
+  std::vector<OpId> needed;
+  std::vector<BucketUse> uses;
+  ByReplica<StageMemory> memory;  ///< as in StageInfo, with what is held
+};
+
 /// A set of operators with what it sends and receives.
 struct StageInfo {
   StageInfo();
@@ -89,6 +100,10 @@ struct StageInfo {
   ByReplica<StageNeeds> needs;    ///< as far as someone asked
   ByReplica<StageMemory> memory;  ///< with one micro-batch and without gradients
   std::map<Recomputation, std::vector<std::size_t>> segment_ends;
+  /// With the buckets of `StageTable::filled`, by what is divided.
+  std::map<std::pair<StateLevel, Recomputation>, Unsummed> unsummed;
+  /// By what is divided, and whether the optimizer's state is in the memory of hosts.
+  std::map<std::pair<StateLevel, bool>, DividedState> divided;
   std::vector<std::unique_ptr<TeamInfo>> teams;  ///< by body, as far as someone asked
 
   /// Returns the index of `first` in `firsts`. Needs: it is there.
@@ -164,9 +179,9 @@ class StageTable {
   /// Returns where segments of a stage that recomputes so end.
   const std::vector<std::size_t>& segment_ends(StageInfo& stage, const Recomputation& recompute);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch, and
-  /// holds `held` in its passes, unless that is nullptr. It remembers the others.
+  /// holds what `unsummed` says in its passes, unless that is nullptr.
   StageMemory memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
-                     std::int64_t micro_batches, const HeldInPasses* held);
+                     std::int64_t micro_batches, Unsummed* unsummed);
 
   /// Counts so many bytes more that are remembered with the stages.
   void remember(std::size_t bytes) { remembered_ += bytes; }

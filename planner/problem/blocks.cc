@@ -397,9 +397,9 @@ BlockGraph make_blocks(const Graph& graph, std::int64_t samples, Precision preci
 }
 
 std::vector<int> stage_of_ops(const BlockGraph& blocks, const std::vector<int>& stage_of_block) {
-  std::vector<int> stages;
-  stages.reserve(blocks.block_of.size());
-  for (const int block : blocks.block_of) stages.push_back(stage_of_block[at(block)]);
+  std::vector<int> stages(blocks.block_of.size());
+  std::ranges::transform(blocks.block_of, stages.begin(),
+                         [&](int block) { return stage_of_block[at(block)]; });
   return stages;
 }
 

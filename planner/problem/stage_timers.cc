@@ -29,6 +29,13 @@ std::uint64_t mark_of(std::size_t op) {
 
 }  // namespace
 
+StageTimers::StageTimers(const Problem& problem, OperatorTimes* times)
+    : problem_(problem), times_(times), marks_(problem.graph.ops.size() + 1) {
+  for (std::size_t op = 0; op < problem.graph.ops.size(); ++op) {
+    marks_[op + 1] = marks_[op] + mark_of(op);
+  }
+}
+
 const std::vector<StageTimer*>& StageTimers::of(const Strategy& strategy) {
   const auto same = [&](const Partition& known) { return known.stage_of == strategy.stage_of; };
   const auto found = std::find_if(recent_.begin(), recent_.end(), same);
@@ -60,10 +67,12 @@ void StageTimers::find_timers(const Strategy& strategy, const Partition& last,
   for (std::size_t op = 0; op < stage_of.size();) {  // most stages are a few runs of operators
     const int stage = stage_of[op];
     const std::size_t first = op;
-    std::uint64_t sum = 0;
-    for (; op < stage_of.size() && stage_of[op] == stage; ++op) sum += mark_of(op);
-    marked_[at(stage)].ops += op - first;
-    marked_[at(stage)].sum += sum;
+    while (op < stage_of.size() && stage_of[op] == stage) ++op;
+    Marked& marked = marked_[at(stage)];
+    if (marked.ops == 0) marked.first = first;
+    marked.ops += op - first;
+    marked.sum += marks_[op] - marks_[first];
+    marked.end = op;
   }
   timers.clear();
   timers.reserve(changed_.size());
@@ -80,8 +89,8 @@ StageTimer& StageTimers::of(const std::vector<int>& stage_of, int stage, const M
     if (timer.ops().size() == marked.ops && is_of_stage(timer, stage_of, stage)) return timer;
   }
   ops_.clear();
-  for (OpId op = 0; op < static_cast<OpId>(stage_of.size()); ++op) {
-    if (stage_of[at(op)] == stage) ops_.push_back(op);
+  for (std::size_t op = marked.first; op < marked.end; ++op) {
+    if (stage_of[op] == stage) ops_.push_back(static_cast<OpId>(op));
   }
   StageTimer timer(problem_, ops_, times_, &known_->memory);
   return known_->timers.emplace(marked.sum, std::move(timer))->second;

@@ -20,8 +20,7 @@ namespace agpcs {
 class StageTimers {
  public:
   /// `times`: the timers ask it, if given.
-  explicit StageTimers(const Problem& problem, OperatorTimes* times = nullptr)
-      : problem_(problem), times_(times) {}
+  explicit StageTimers(const Problem& problem, OperatorTimes* times = nullptr);
   /// Returns one timer for each stage. The timers live until `forget_if_many`, the list until the
   /// next call. Cost: O(operators); little more than a comparison for stages of the last
   /// strategies.
@@ -34,10 +33,12 @@ class StageTimers {
     std::vector<int> stage_of;
     std::vector<StageTimer*> timers;  // by stage
   };
-  /// A stage's number of operators, and the sum of their marks.
+  /// A stage's number of operators, the sum of their marks, the first of them and the one after
+  /// the last.
   struct Marked {
     std::size_t ops = 0;
     std::uint64_t sum = 0;
+    std::size_t first = 0, end = 0;
   };
   /// Timers, by the sum of marks, and where all that they remember lies.
   struct Known {
@@ -50,6 +51,7 @@ class StageTimers {
 
   const Problem& problem_;
   OperatorTimes* times_;
+  std::vector<std::uint64_t> marks_;  // sums of those of the first 0, 1, 2, ... operators
   std::unique_ptr<Known> known_ = std::make_unique<Known>();
   // Searches ask for the same few partitions again and again: where they stand, and the last tried.
   std::array<Partition, 4> recent_;

@@ -123,10 +123,12 @@ class ChainPartitioner {
       const Successor& successor = successors_[at(exit_of_[at(group)]) * width_ + at(end)];
       if (successor.seconds == kNever || successor.seconds > most) continue;
       for (int begin = std::min(end - 1, last); begin >= 0; --begin) {
-        const double own = problem_.stage_seconds(begin, end, group, stages - 1);
+        Best& known = best(stages, entry_of_[at(group)], begin);
+        if (successor.seconds >= known.seconds) continue;  // whatever the stage takes
+        const double own =
+            problem_.stage_seconds(begin, end, group, stages - 1, std::min(most, known.seconds));
         if (own > most || own == kNever) break;  // more pieces take longer
         const double seconds = std::max(own, successor.seconds);
-        Best& known = best(stages, entry_of_[at(group)], begin);
         if (seconds < known.seconds) known = {seconds, group, end, successor.entry};
       }
     }

@@ -23,8 +23,9 @@ struct ChainProblem {
   std::vector<ChainGroup> groups;
   int most_stages = 1;
   /// Returns the seconds of a stage of pieces [i, j) on a group, with `later` stages after it;
-  /// infinite if it does not fit. It grows with the set of pieces.
-  std::function<double(int i, int j, int group, int later)> stage_seconds;
+  /// infinite if it does not fit. It grows with the set of pieces. If that is more than `most`, it
+  /// may return less that is more than `most`, too.
+  std::function<double(int i, int j, int group, int later, double most)> stage_seconds;
   /// Returns the seconds of what crosses the boundary between pieces i - 1 and i, from `exit` to
   /// `entry`.
   std::function<double(int i, int exit, int entry)> cut_seconds;

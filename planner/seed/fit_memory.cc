@@ -302,13 +302,25 @@ class StageFitter {
     return balanced_stage_within(problem_, timer_, spec().devices, samples_, most);
   }
 
-  /// Returns the most samples of a micro-batch for which `room` bytes suffice.
+  /// Returns the most samples of a micro-batch for which `room` bytes suffice. Bytes grow with
+  /// samples, nearly in a line, so it asks where the line between two numbers would meet the room.
   std::int64_t most_samples(std::int64_t room, const Recomputation& recompute) {
-    const auto enough = [&](std::int64_t samples) {
-      return evaluator_.replica_bytes(strategy_, stage_, samples, recompute) <= room;
+    const auto needed = [&](std::int64_t samples) {
+      return evaluator_.replica_bytes(strategy_, stage_, samples, recompute);
     };
-    if (enough(samples_)) return samples_;
-    return largest_that_holds(std::int64_t{0}, samples_, enough);
+    std::int64_t low = 1, high = samples_, bytes = needed(high), bytes_of_low = 0;
+    if (bytes <= room) return high;
+    if (high == low || (bytes_of_low = needed(low)) > room) return 0;
+    for (int asked = 0; high - low > 1; ++asked) {
+      const double part = asked % 3 == 2 ? 0.5
+                                         : static_cast<double>(room - bytes_of_low) /
+                                               static_cast<double>(bytes - bytes_of_low);
+      const auto more = static_cast<std::int64_t>(part * static_cast<double>(high - low));
+      const std::int64_t middle = std::clamp(low + more, low + 1, high - 1), own = needed(middle);
+      (own <= room ? low : high) = middle;
+      (own <= room ? bytes_of_low : bytes) = own;
+    }
+    return low;
   }
 
   const Problem& problem_;

@@ -129,8 +129,8 @@ class LinearSeeder : public Seeder {
     linear.groups = lattice.groups;
     linear.most_stages = most_stages;
     linear.within = 1.1;
-    linear.stage_seconds = [&](int i, int j, int group, int later) {
-      return costs.stage_seconds(i, j, group, later);
+    linear.stage_seconds = [&](int i, int j, int group, int later, double most) {
+      return costs.stage_seconds(i, j, group, later, most);
     };
     linear.cut_seconds = [&](int i, int exit, int entry) {
       return costs.cut_seconds(i, exit, entry);
@@ -212,18 +212,22 @@ std::vector<TwoStages> best_of_two_stages(const PieceSums& sums, const DeviceLat
                                           const LinearCosts& costs, std::int64_t micro_batches,
                                           std::size_t most) {
   std::vector<std::vector<int>> from(at(lattice.states));
+  std::vector<bool> follows(at(lattice.states));  // the groups from there follow others
   for (std::size_t group = 0; group < lattice.groups.size(); ++group) {
     from[at(lattice.groups[group].from)].push_back(static_cast<int>(group));
+    follows[at(lattice.groups[group].to)] = true;
   }
   const auto faster = [](const TwoStages& a, const TwoStages& b) { return a.seconds < b.seconds; };
   std::vector<TwoStages> best;
   std::vector<double> second(lattice.groups.size());
   for (int cut = 1; cut < sums.pieces(); ++cut) {
     for (std::size_t group = 0; group < second.size(); ++group) {
+      if (!follows[at(lattice.groups[group].from)]) continue;
       second[group] = costs.stage_seconds(cut, sums.pieces(), static_cast<int>(group), 0);
     }
     for (std::size_t group = 0; group < lattice.groups.size(); ++group) {
       const ChainGroup& of = lattice.groups[group];
+      if (from[at(of.to)].empty()) continue;
       const double first = costs.stage_seconds(0, cut, static_cast<int>(group), 1);
       for (const int next : from[at(of.to)]) {
         const double sent = costs.cut_seconds(cut, of.exit, lattice.groups[at(next)].entry);

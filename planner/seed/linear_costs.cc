@@ -247,7 +247,7 @@ LinearCosts::Members LinearCosts::members_of(const std::vector<DeviceId>& device
   return members;
 }
 
-double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
+double LinearCosts::stage_seconds(int i, int j, int group, int later, double most) const {
   double rate = 0, ahead = samples_;  // samples/s of all together, and samples lost to launches
   double least = 0;
   const Members& members = groups_[at(group)];
@@ -262,15 +262,17 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
   double seconds = std::max(ahead / rate, least);
   if (members.size() == 1) {  // devices are alike, so some device has the odd sample
     const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(members.front().kind)];
-    const double most = std::ceil(samples_ / members.front().devices);
+    const double largest = std::ceil(samples_ / members.front().devices);
     seconds = sums[at(j)].fixed - sums[at(i)].fixed +
-              most * (sums[at(j)].per_sample - sums[at(i)].per_sample);
+              largest * (sums[at(j)].per_sample - sums[at(i)].per_sample);
   }
+  const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
+  const double reduces = bytes > 0 ? all_reduce_[at(group)].at(bytes) / micro_batches_ : 0;
+  if (seconds + reduces > most) return seconds + reduces;  // help makes no stage faster
   const double copies = offload_ ? sums_.copy_seconds(members, i, j) / micro_batches_ : kNever;
   seconds = seconds_with_help(
       seconds, copies, [&](StageHelp help) { return fits(i, j, members, rate, later, help); });
-  const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
-  return seconds + (bytes > 0 ? all_reduce_[at(group)].at(bytes) / micro_batches_ : 0);
+  return seconds + reduces;
 }
 
 bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,

@@ -120,7 +120,9 @@ class LinearCosts {
   /// they may have their state in the memory of hosts.
   void set(std::int64_t micro_batches, double part_of_memory, bool offload = false);
 
-  double stage_seconds(int i, int j, int group, int later) const;
+  /// As in ChainProblem.
+  double stage_seconds(int i, int j, int group, int later,
+                       double most = std::numeric_limits<double>::infinity()) const;
   /// Returns the seconds of a cut: its bytes over the link between the two places at the boundary.
   double cut_seconds(int piece, int exit, int entry) const;
   /// Returns a lower bound on the slowest stage of pieces [0, i) on what is handed out in `state`.

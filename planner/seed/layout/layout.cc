@@ -108,11 +108,12 @@ class CutFinder {
   Choice choose(const std::vector<std::vector<Choice>>& best, int stage, int end) const {
     if (stage == 0) return {stage_seconds(0, 0, end), 0};
     Choice choice;
-    for (int begin = stage; begin < end; ++begin) {
+    for (int begin = end - 1; begin >= stage; --begin) {
+      const double own = stage_seconds(stage, begin, end);
+      if (own > choice.seconds) break;  // more blocks take longer
       const double seconds =
-          std::max({best[at(stage - 1)][at(begin)].seconds, stage_seconds(stage, begin, end),
-                    cuts_[at(stage - 1)][at(begin)]});
-      if (seconds < choice.seconds) choice = {seconds, begin};
+          std::max({best[at(stage - 1)][at(begin)].seconds, own, cuts_[at(stage - 1)][at(begin)]});
+      if (seconds <= choice.seconds) choice = {seconds, begin};
     }
     return choice;
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -26,14 +27,15 @@ struct Chain {
     for (int from = 0; from < p.states; ++from) {
       for (int to = from + 1; to < p.states; ++to) p.groups.push_back({from, to, from, to - 1});
     }
-    p.stage_seconds = [this, groups = p.groups](int i, int j, int group, int later) {
+    p.stage_seconds = [this, groups = p.groups](int i, int j, int group, int later, double most) {
       double work = 0, speed = 0;
       for (int piece = i; piece < j; ++piece) work += weights[static_cast<std::size_t>(piece)];
       for (int unit = groups[static_cast<std::size_t>(group)].from;
            unit < groups[static_cast<std::size_t>(group)].to; ++unit) {
         speed += speeds[static_cast<std::size_t>(unit)];
       }
-      return work / speed > 4 + later ? kNever : work / speed;  // memory
+      const double seconds = work / speed > 4 + later ? kNever : work / speed;  // memory
+      return seconds > most ? std::nextafter(most, kNever) : seconds;
     };
     p.cut_seconds = [this](int i, int exit, int entry) {
       return cuts[static_cast<std::size_t>(i)] * (1 + 0.1 * exit + 0.05 * entry);
@@ -51,7 +53,7 @@ double brute_force(const ChainProblem& p, int stages, int piece, int state, int 
       const ChainGroup& group = p.groups[static_cast<std::size_t>(g)];
       if (state >= 0 && group.from != state) continue;
       const double cut = piece > 0 ? p.cut_seconds(piece, exit, group.entry) : 0;
-      best = std::min(best, std::max({cut, p.stage_seconds(piece, j, g, stages - 1),
+      best = std::min(best, std::max({cut, p.stage_seconds(piece, j, g, stages - 1, kNever),
                                       brute_force(p, stages - 1, j, group.to, group.exit)}));
     }
   }

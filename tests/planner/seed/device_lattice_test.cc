@@ -209,8 +209,8 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     linear.states = lattice->states;
     linear.groups = lattice->groups;
     linear.most_stages = 3;
-    linear.stage_seconds = [&](int i, int j, int group, int later) {
-      return costs.stage_seconds(i, j, group, later);
+    linear.stage_seconds = [&](int i, int j, int group, int later, double most) {
+      return costs.stage_seconds(i, j, group, later, most);
     };
     linear.cut_seconds = [&](int i, int exit, int entry) {
       return costs.cut_seconds(i, exit, entry);
