@@ -74,6 +74,17 @@ void FairSharing::share(std::span<const Flow* const> flows, std::vector<double>&
   }
 }
 
+double lone_rate(const Flow& flow, std::span<const Link> links) {
+  std::vector<int> crossings(links.size());
+  for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
+  double rate = std::numeric_limits<double>::infinity();
+  for (const LinkId id : flow.links) {
+    const auto link = static_cast<std::size_t>(id);
+    rate = std::min(rate, links[link].bandwidth / crossings[link]);
+  }
+  return rate;
+}
+
 std::vector<double> fair_rates(std::span<const Flow> flows, std::span<const Link> links) {
   std::vector<const Flow*> pointers;
   pointers.reserve(flows.size());

@@ -37,6 +37,10 @@ struct Flow {
 /// is infinitely fast. Cost: O(hops + links x bottlenecks).
 std::vector<double> fair_rates(std::span<const Flow> flows, std::span<const Link> links);
 
+/// Returns the rate of a flow that has all links to itself; infinite if it crosses none. Cost:
+/// O(links).
+double lone_rate(const Flow& flow, std::span<const Link> links);
+
 /// Computes `fair_rates` for many calls on the same links, without allocation. Not for concurrent
 /// use.
 class FairSharing {

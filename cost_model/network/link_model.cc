@@ -12,6 +12,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -211,32 +212,39 @@ Exchange half(const Cluster& cluster, const std::vector<DeviceId>& devices, AllR
   return exchange;
 }
 
-/// Returns the rate of a flow that has all links to itself.
-double lone_rate(const Cluster& cluster, const Flow& flow) {
-  std::vector<int> crossings(cluster.links.size());
-  for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
-  double rate = std::numeric_limits<double>::infinity();
-  for (const LinkId id : flow.links) {
-    const auto link = static_cast<std::size_t>(id);
-    rate = std::min(rate, cluster.links[link].bandwidth / crossings[link]);
-  }
-  return rate;
-}
-
 double seconds_at(double rate, const Flow& flow) {
   return flow.stretch * static_cast<double>(flow.bytes) / rate;
 }
 
-/// Returns the seconds until the first `own` of `flows` are done; rates change whenever one ends.
+/// Returns whether no two of `flows` cross the same link.
+bool are_apart(const Cluster& cluster, const std::vector<const Flow*>& flows) {
+  std::vector<const Flow*> crosses(cluster.links.size());  // by link
+  for (const Flow* const flow : flows) {
+    for (const LinkId id : flow->links) {
+      const Flow*& other = crosses[static_cast<std::size_t>(id)];
+      if (other != nullptr && other != flow) return false;
+      other = flow;
+    }
+  }
+  return true;
+}
+
+/// Returns the seconds until the first `own` of `flows` are done; rates change whenever one ends,
+/// unless no two share a link.
 double seconds_of_first(const Cluster& cluster, std::vector<const Flow*> flows, std::size_t own) {
   std::vector<double> left, rates;
   for (const Flow* const flow : flows) {
     left.push_back(flow->stretch * static_cast<double>(flow->bytes));
   }
-  FairSharing sharing(cluster.links);
+  std::optional<FairSharing> sharing;
+  if (are_apart(cluster, flows)) {
+    for (const Flow* const flow : flows) rates.push_back(lone_rate(*flow, cluster.links));
+  } else {
+    sharing.emplace(cluster.links);
+  }
   double seconds = 0;
   while (own > 0) {
-    sharing.share(flows, rates);
+    if (sharing) sharing->share(flows, rates);
     double next = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < flows.size(); ++i) next = std::min(next, left[i] / rates[i]);
     seconds += next;
@@ -246,6 +254,7 @@ double seconds_of_first(const Cluster& cluster, std::vector<const Flow*> flows, 
       if (!ends) continue;
       flows.erase(flows.begin() + static_cast<std::ptrdiff_t>(i));
       left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+      rates.erase(rates.begin() + static_cast<std::ptrdiff_t>(i));
       if (i < own) --own;
     }
   }
@@ -254,7 +263,7 @@ double seconds_of_first(const Cluster& cluster, std::vector<const Flow*> flows, 
 
 /// Returns the seconds until all of `all` are done.
 double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
-  if (all.size() == 1) return seconds_at(lone_rate(cluster, all.front()), all.front());
+  if (all.size() == 1) return seconds_at(lone_rate(all.front(), cluster.links), all.front());
   std::vector<const Flow*> flows;
   for (const Flow& flow : all) flows.push_back(&flow);
   return seconds_of_first(cluster, std::move(flows), all.size());
@@ -265,7 +274,7 @@ template <typename F>
 std::vector<double> seconds_by_bytes(const Cluster& cluster, const Phase& phase,
                                      std::span<const std::int64_t> bytes, F set) {
   const Flow& flow = phase.flows.front();
-  const double rate = lone_rate(cluster, flow);
+  const double rate = lone_rate(flow, cluster.links);
   std::vector<double> seconds;
   for (const std::int64_t some : bytes) {
     set(some);
@@ -432,9 +441,7 @@ double least_seconds(const Cluster& cluster, const Exchange& exchange) {
     double slowest = 0;
     for (const Flow& flow : phase.flows) {
       if (flow.links.empty()) continue;
-      const double rate = flow.lone_rate > 0
-                              ? flow.lone_rate
-                              : fair_rates(std::span(&flow, 1), cluster.links).front();
+      const double rate = flow.lone_rate > 0 ? flow.lone_rate : lone_rate(flow, cluster.links);
       slowest = std::max(slowest, flow.stretch * static_cast<double>(flow.bytes) / rate);
     }
     seconds += phase.latency + slowest;

@@ -162,7 +162,7 @@ class Evaluator::Impl {
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
     add_collectives(takes_time);
     if (most < StepEngine::kAll && !shape_.interleaves) {
-      const double least = add_tails(problem_.cluster, *partition_, replicas_.equals(),
+      const double least = add_tails(problem_.cluster, strategy, *partition_, replicas_,
                                      buckets_.all(), parted(), step_);
       if (least > most * (1 + 1e-9)) return least;
     }

@@ -7,7 +7,6 @@
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/hash.h"
 
-#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -146,7 +145,7 @@ void GroupTable::set_lone_rates(Exchange& exchange) const {
   for (Phase& phase : exchange) {
     for (Flow& flow : phase.flows) {
       if (flow.links.empty()) continue;
-      flow.lone_rate = fair_rates(std::span(&flow, 1), problem_.cluster.links).front();
+      flow.lone_rate = lone_rate(flow, problem_.cluster.links);
     }
   }
 }

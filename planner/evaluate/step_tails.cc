@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -14,17 +16,20 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Tails {
  public:
-  Tails(const PartitionInfo& partition, const std::vector<EqualReplicas>& equals, bool parted,
-        FlatStep& step)
-      : partition_(partition),
-        equals_(equals),
+  Tails(const Cluster& cluster, const Strategy& strategy, const PartitionInfo& partition,
+        const StepReplicas& replicas, bool parted, FlatStep& step)
+      : cluster_(cluster),
+        strategy_(strategy),
+        partition_(partition),
+        replicas_(replicas),
+        equals_(replicas.equals()),
         parted_(parted),
         step_(step),
         heads_(partition.stages.size()) {
     step_.tails.assign(step.times.size(), 0);
   }
 
-  void add_sums(const Cluster& cluster, const std::vector<StepBucket>& buckets) {
+  void add_sums(const std::vector<StepBucket>& buckets) {
     sums_.resize(partition_.stages.size());
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].shared != nullptr) continue;
@@ -33,15 +38,15 @@ class Tails {
       for (std::size_t m = 1; m < of_members.size(); ++m) {
         const std::size_t further = at(step_.further_first[b]) + m - 1;
         of_members[m].add(
-            b, least_seconds(cluster, *step_.collectives[2 * buckets.size() + 2 + further]));
+            b, least_seconds(cluster_, *step_.collectives[2 * buckets.size() + 2 + further]));
       }
       Sums& own = of_members[0];
-      own.add(b, least_seconds(cluster, *step_.collectives[b]));
+      own.add(b, least_seconds(cluster_, *step_.collectives[b]));
       const std::size_t gather = buckets.size() + 2 + b;
       // Parameters that are divided travel before passes, not after the update.
       const bool before = buckets[b].state == StateLevel::kParameters;
       if (before || gather >= step_.collectives.size()) continue;
-      own.gathers += least_seconds(cluster, *step_.collectives[gather]);
+      own.gathers += least_seconds(cluster_, *step_.collectives[gather]);
     }
   }
 
@@ -50,6 +55,7 @@ class Tails {
     double bound = 0;
     for (int stage = 0; stage < static_cast<int>(heads_.size()); ++stage) {
       set_head(stage);
+      find_gradient_messages(stage);
       for_each_of(stage, [&](std::size_t i) {
         step_.tails[i] = own_tail(stage, i);
         if (!parted_) step_.tails[i] = std::max(step_.tails[i], after_gradients(stage, i));
@@ -92,8 +98,95 @@ class Tails {
         const FlatTimes& times = step_.times[i];
         least = std::min(least, heads_[at(cut.from)] + times.begin + times.forward);
       });
-      heads_[at(stage)] = std::max(heads_[at(stage)], least);
+      const std::vector<double> messages =
+          messages_of(cut.forward, stage, cut.from, Way::kReceived, Size::kLarger);
+      double first = kNever;
+      for_each_of(stage, [&](std::size_t i) { first = std::min(first, messages[i]); });
+      heads_[at(stage)] = std::max(heads_[at(stage)], least + first);
     }
+  }
+
+  void find_gradient_messages(int stage) {
+    gradient_messages_.clear();
+    for (const CutInfo& cut : partition_.cuts) {
+      if (cut.to != stage || !cut.has_gradient()) continue;
+      gradient_messages_.push_back(
+          messages_of(cut.back, stage, cut.from, Way::kSent, Size::kSmaller));
+    }
+  }
+
+  enum class Way : std::uint8_t { kSent, kReceived };
+  enum class Size : std::uint8_t { kLarger, kSmaller };
+
+  std::int64_t samples_of(int stage, std::size_t replica, Size size) const {
+    const bool less = size == Size::kSmaller && replicas_.odd_of(stage) == replica;
+    return strategy_.stages[at(stage)].shares[replica] - (less ? 1 : 0);
+  }
+
+  /// Returns, by times, the least seconds from when the first message of a pass can begin until all
+  /// have arrived that a replica of `stage` sends to the replicas of `other`, or receives from
+  /// them. What is sent as a whole does not count, nor what teams send.
+  std::vector<double> messages_of(const CutBytes& bytes, int stage, int other, Way way,
+                                  Size size) const {
+    const StageSpec &here = strategy_.stages[at(stage)], &there = strategy_.stages[at(other)];
+    std::vector<double> least(equals_.size(), kNever);
+    if (here.has_teams() || there.has_teams() || !bytes.rows) {
+      std::ranges::fill(least, 0);
+      return least;
+    }
+    std::int64_t begin = 0, first_there = 0;  // rows
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < here.devices.size(); ++i) {
+      const std::int64_t end = begin + samples_of(stage, i, size);
+      Carried carried;
+      std::int64_t from = first_there;
+      for (std::size_t j = first; j < there.devices.size() && from < end; ++j) {
+        const std::int64_t to = from + samples_of(other, j, size);
+        const std::int64_t rows = std::min(end, to) - std::max(begin, from);
+        if (rows > 0) add(here.devices[i], there.devices[j], way, rows * bytes.row_bytes, carried);
+        if (to <= end) {
+          first = j + 1;
+          first_there = to;
+        }
+        from = to;
+      }
+      double& own = least[at(replicas_.index_of(stage, i))];
+      own = std::min(own, seconds_of(here.devices[i], way, carried));
+      begin = end;
+    }
+    return least;
+  }
+
+  /// What a device's port carries, and of that, the link of its host towards other hosts.
+  struct Carried {
+    std::int64_t bytes = 0, outside = 0;
+    LinkId link = kNone;
+  };
+
+  void add(DeviceId device, DeviceId other, Way way, std::int64_t bytes, Carried& carried) const {
+    carried.bytes += bytes;
+    const int here = cluster_.devices[at(device)].host, there = cluster_.devices[at(other)].host;
+    if (here == there) return;
+    const std::size_t hosts = cluster_.hosts.size();
+    const bool sent = way == Way::kSent;
+    const std::vector<LinkId>& route =
+        cluster_.host_routes[sent ? at(here) * hosts + at(there) : at(there) * hosts + at(here)];
+    if (route.empty()) return;
+    const LinkId link = sent ? route.front() : route.back();
+    if (carried.link == kNone) carried.link = link;
+    if (carried.link == link) carried.outside += bytes;
+  }
+
+  double seconds_of(DeviceId id, Way way, const Carried& carried) const {
+    if (carried.bytes == 0) return 0;
+    const Device& device = cluster_.devices[at(id)];
+    const Link& port = cluster_.links[at(way == Way::kSent ? device.out : device.in)];
+    double seconds = static_cast<double>(carried.bytes) / port.bandwidth;
+    if (carried.outside > 0) {
+      seconds = std::max(seconds, static_cast<double>(carried.outside) /
+                                      cluster_.links[at(carried.link)].bandwidth);
+    }
+    return seconds + port.latency;
   }
 
   /// Returns the seconds after the end of the last backward pass if that takes no longer than
@@ -120,32 +213,40 @@ class Tails {
     // Of a team, it is sure of the first member alone.
     const bool sends = equals_[i].samples > (equals_[i].odd ? 1 : 0) && equals_[i].member == 0;
     double most = 0;
+    std::size_t next = 0;
     for (const CutInfo& cut : partition_.cuts) {
-      if (cut.to != stage || !cut.has_gradient() || !sends) continue;
+      if (cut.to != stage || !cut.has_gradient()) continue;
+      const double message = gradient_messages_[next++][i];
+      if (!sends) continue;
       double least = kNever;
       for_each_of(cut.from, [&](std::size_t other) {
         least = std::min(least, step_.times[other].last_backward() + step_.tails[other]);
       });
-      most = std::max(most, least);
+      most = std::max(most, message + least);
     }
     return most;
   }
 
+  const Cluster& cluster_;
+  const Strategy& strategy_;
   const PartitionInfo& partition_;
+  const StepReplicas& replicas_;
   const std::vector<EqualReplicas>& equals_;
   bool parted_;
   FlatStep& step_;
   std::vector<double> heads_;            // by stage: when its first pass can begin
   std::vector<std::vector<Sums>> sums_;  // by stage and member of its teams
+  // By cut into the stage at hand that has a gradient, then times.
+  std::vector<std::vector<double>> gradient_messages_;
 };
 
 }  // namespace
 
-double add_tails(const Cluster& cluster, const PartitionInfo& partition,
-                 const std::vector<EqualReplicas>& equals, const std::vector<StepBucket>& buckets,
-                 bool parted, FlatStep& step) {
-  Tails tails(partition, equals, parted, step);
-  tails.add_sums(cluster, buckets);
+double add_tails(const Cluster& cluster, const Strategy& strategy, const PartitionInfo& partition,
+                 const StepReplicas& replicas, const std::vector<StepBucket>& buckets, bool parted,
+                 FlatStep& step) {
+  Tails tails(cluster, strategy, partition, replicas, parted, step);
+  tails.add_sums(buckets);
   return tails.run();
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -42,29 +43,31 @@ double RoughModel::held_part(const Strategy& strategy, std::size_t stage) {
 /// Returns the gradients of a stage.
 StageGradients RoughModel::gradients_of(int stage) const {
   StageGradients all;
-  double of_blocks = 0;  // sum of `backward_of_` over its blocks
-  std::size_t first = gradients_.size(), end = 0;
-  for (std::size_t b = 0; b < gradients_.size(); ++b) {
-    if (stage_of_block_[b] != stage) continue;
-    first = std::min(first, b);
-    end = b + 1;
-    all.sum.bytes += gradients_[b].bytes;
-    all.sum.elements += gradients_[b].elements;
-    all.sum.tensors += gradients_[b].tensors;
-    of_blocks += backward_of_[b];
+  double of_blocks = 0;                                   // sum of `backward_of_` over its blocks
+  std::vector<std::pair<std::size_t, std::size_t>> runs;  // of its blocks
+  for (std::size_t first = 0; first < gradients_.size(); first = at(run_end_[first])) {
+    if (stage_of_block_[first] != stage) continue;
+    runs.emplace_back(first, run_end_[first]);
+    for (std::size_t b = first; b < runs.back().second; ++b) {
+      all.sum.bytes += gradients_[b].bytes;
+      all.sum.elements += gradients_[b].elements;
+      all.sum.tensors += gradients_[b].tensors;
+      of_blocks += backward_of_[b];
+    }
   }
   if (all.sum.bytes == 0) return all;
   all.pieces.emplace_back();
   double done = 0;
-  for (std::size_t b = end; b-- > first;) {
-    if (stage_of_block_[b] != stage) continue;
-    done += backward_of_[b];
-    if (gradients_[b].bytes == 0) continue;
-    if (all.pieces.back().bytes * kPieces >= static_cast<double>(all.sum.bytes)) {
-      all.pieces.emplace_back();
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    for (std::size_t b = run->second; b-- > run->first;) {
+      done += backward_of_[b];
+      if (gradients_[b].bytes == 0) continue;
+      if (all.pieces.back().bytes * kPieces >= static_cast<double>(all.sum.bytes)) {
+        all.pieces.emplace_back();
+      }
+      all.pieces.back().part = of_blocks > 0 ? done / of_blocks : 1;
+      all.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
     }
-    all.pieces.back().part = of_blocks > 0 ? done / of_blocks : 1;
-    all.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
   }
   return all;
 }

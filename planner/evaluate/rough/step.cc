@@ -23,6 +23,8 @@ namespace {
 
 /// The most devices in remembered groups; beyond, all of their all-reduces are forgotten.
 constexpr std::size_t kMostGroupedDevices = std::size_t{1} << 24;
+/// The most loads of remembered cuts and rings; beyond, all of these are forgotten.
+constexpr std::size_t kMostLoads = std::size_t{1} << 20;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
 
 void add(const GradientSize& gradient, GradientSum& sum) {
@@ -49,34 +51,10 @@ double ahead_of_textbook(const Strategy& strategy) {
 
 }  // namespace
 
-void RoughModel::Lanes::add(std::size_t lane, double more) {
-  if (seconds[lane] == 0) busy.push_back(lane);
-  seconds[lane] += more;
-}
-
 double RoughModel::Line::at(double bytes) const {
   if (bytes <= 0) return 0;
   return bytes < static_cast<double>(kSmall) ? fixed + per_byte * bytes
                                              : fixed_if_large + per_byte_if_large * bytes;
-}
-
-/// Returns the seconds of the busiest lane.
-double RoughModel::Lanes::most() const {
-  double most = 0;
-  for (const std::size_t lane : busy) most = std::max(most, seconds[lane]);
-  return most;
-}
-
-/// Empties the lanes and returns the seconds of the busiest. All seconds go to `into`, if given,
-/// times `factor`.
-double RoughModel::Lanes::empty(Lanes* into, double factor) {
-  const double busiest = most();
-  for (const std::size_t lane : busy) {
-    const double own = std::exchange(seconds[lane], 0.0);
-    if (into != nullptr) into->add(lane, own * factor);
-  }
-  busy.clear();
-  return busiest;
 }
 
 RoughModel::RoughModel(const Problem& problem)
@@ -98,7 +76,10 @@ RoughModel::RoughModel(const Problem& problem)
         static_cast<double>(elements_at(tensor.shape, blocks.samples)) / samples *
         static_cast<double>(element_bytes(tensor.type, problem.training.precision));
   }
-  for (const auto& [ends, bytes] : nets) nets_.push_back({ends.first, ends.second, bytes});
+  for (const auto& [ends, bytes] : nets) {
+    const auto& [from, to] = ends;
+    nets_.push_back({from, to, bytes, std::min(from, to.front()), std::max(from, to.back())});
+  }
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& tensor = problem.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
@@ -110,6 +91,7 @@ RoughModel::RoughModel(const Problem& problem)
     add(gradient_of(problem, id), tied_.back().gradients);
   }
   stage_of_block_.resize(blocks.blocks.size());
+  run_end_.resize(blocks.blocks.size());
   const int kind = problem.cluster.devices.front().kind;
   for (const Block& block : blocks.blocks) {
     first_op_.push_back(block.ops.front());
@@ -128,9 +110,7 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
   const bool gpipe = strategy.schedule == Schedule::kGPipe;
   const auto micro_batches = static_cast<double>(strategy.micro_batches);
   forget_if_many();
-  for (std::size_t b = 0; b < first_op_.size(); ++b) {
-    stage_of_block_[b] = strategy.stage_of[at(first_op_[b])];
-  }
+  find_blocks(strategy);
   RoughStep rough;
   const std::vector<Passes>& passes = compute(strategy, timers, rough);
   const Messages& messages = pass_cuts(strategy, passes);
@@ -151,6 +131,18 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
   if (!gpipe) add_waits_of_1f1b(strategy, passes, messages, rough);
   rough.seconds += rough.late;
   return rough;
+}
+
+/// Finds the stages of blocks.
+void RoughModel::find_blocks(const Strategy& strategy) {
+  for (std::size_t b = 0; b < first_op_.size(); ++b) {
+    stage_of_block_[b] = strategy.stage_of[at(first_op_[b])];
+  }
+  int end = static_cast<int>(first_op_.size());
+  for (std::size_t b = first_op_.size(); b-- > 0;) {
+    if (stage_of_block_[b] != stage_of_block_[at(end - 1)]) end = static_cast<int>(b) + 1;
+    run_end_[b] = end;
+  }
 }
 
 /// Returns the seconds of the lane that is busiest in both directions together.
@@ -177,10 +169,15 @@ const std::vector<RoughModel::Passes>& RoughModel::compute(const Strategy& strat
       slowest = compute_teams(spec, strategy.bodies, busy);
       rough.busy += busy * static_cast<double>(strategy.micro_batches);
     }
+    int last_kind = kNone;
+    double forward = 0, own = 0;
     for (std::size_t i = 0; i < spec.devices.size() && !spec.has_teams(); ++i) {
       const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
-      const double forward = timers[s]->forward_seconds(kind, spec.shares[i]);
-      const double own = timers[s]->seconds(kind, spec.shares[i]) + spec.recompute.part() * forward;
+      if (kind != last_kind || spec.shares[i] != spec.shares[i - 1]) {
+        forward = timers[s]->forward_seconds(kind, spec.shares[i]);
+        own = timers[s]->seconds(kind, spec.shares[i]) + spec.recompute.part() * forward;
+        last_kind = kind;
+      }
       rough.busy += own * static_cast<double>(strategy.micro_batches);
       slowest.forward = std::max(slowest.forward, forward);
       slowest.backward = std::max(slowest.backward, own - forward);
@@ -258,16 +255,6 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
   rough.late = std::max(rough.late, cut_.empty() - hidden + report);
 }
 
-/// Loads the links with an all-reduce of `bytes` that takes `seconds` when alone.
-void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds) {
-  const auto n = static_cast<double>(devices.size());
-  for (std::size_t i = 0; devices.size() > 1 && i < devices.size(); ++i) {
-    load_route(devices[i], devices[(i + 1) % devices.size()], 2 * (n - 1) / n * bytes, forward_);
-  }
-  const double most = forward_.most();
-  forward_.empty(&cut_, most > 0 ? seconds / most : 0);
-}
-
 /// Loads the lanes with all cuts and returns the messages' seconds.
 const RoughModel::Messages& RoughModel::pass_cuts(const Strategy& strategy,
                                                   const std::vector<Passes>& passes) {
@@ -303,6 +290,7 @@ const std::vector<RoughModel::CutSum>& RoughModel::cuts_of(const Strategy& strat
   const int round = round_size(strategy);
   cuts_from_.resize(std::max(cuts_from_.size(), strategy.stages.size()));
   for (const Net& net : nets_) {
+    if (run_end_[at(net.first)] > net.last) continue;  // all in one stage
     const int from = stage_of_block_[at(net.from)];
     for (const int block : net.to) {
       const int to = stage_of_block_[at(block)];
@@ -328,66 +316,14 @@ const std::vector<RoughModel::CutSum>& RoughModel::cuts_of(const Strategy& strat
   return cuts_;
 }
 
-/// Loads a cut: `bytes` go from each replica to those that have the same samples, and as many
-/// `back`. Returns the seconds without other cuts.
-RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int to, double bytes,
-                                         Lanes& back) {
-  const StageSpec &senders = strategy.stages[at(from)], &receivers = strategy.stages[at(to)];
-  const auto samples = static_cast<double>(
-      std::accumulate(senders.shares.begin(), senders.shares.end(), std::int64_t{0}));
-  double latency = 0, alone = 0, sent = 0, received = 0;
-  std::int64_t done = 0, a_end = senders.shares.front(), b_end = receivers.shares.front();
-  for (std::size_t a = 0, b = 0;;) {
-    const std::int64_t end = std::min(a_end, b_end);
-    const double own = bytes * static_cast<double>(end - done) / samples;
-    const Passed route = load_members(senders, a, receivers, b, own, cut_);
-    load_members(receivers, b, senders, a, own, back);
-    latency = std::max(latency, route.latency);
-    sent += route.seconds;
-    received += route.seconds;
-    alone = std::max({alone, route.latency + sent, route.latency + received});
-    done = end;
-    const bool a_done = a_end == end, b_done = b_end == end;
-    if (a_done && ++a == senders.devices.size()) break;
-    if (b_done && ++b == receivers.devices.size()) break;
-    if (a_done) a_end += senders.shares[a], sent = 0;
-    if (b_done) b_end += receivers.shares[b], received = 0;
-  }
-  const double seconds = latency + cut_.empty(&forward_);
-  const std::size_t sends = problem_.cluster.links.size();
-  const std::size_t receives = sends + problem_.cluster.devices.size();
-  const int round = round_size(strategy);
-  forward_.add(sends + at(from % round), seconds);
-  forward_.add(receives + at(to % round), seconds);
-  back.add(sends + at(to % round), seconds);
-  back.add(receives + at(from % round), seconds);
-  return {seconds, (seconds + alone) / 2};
-}
-
-RoughModel::Passed RoughModel::load_route(DeviceId from, DeviceId to, double bytes,
-                                          Lanes& lanes) const {
-  const Cluster& cluster = problem_.cluster;
-  const Device &a = cluster.devices[at(from)], &b = cluster.devices[at(to)];
-  Passed passed;
-  const auto pass = [&](LinkId id) {
-    const Link& link = cluster.links[at(id)];
-    const double seconds = bytes / link.bandwidth;
-    passed.latency += link.latency;
-    passed.seconds = std::max(passed.seconds, seconds);
-    lanes.add(at(id), seconds);
-  };
-  pass(a.out);
-  if (a.host != b.host) {
-    const std::size_t hosts = cluster.hosts.size();
-    for (const LinkId id : cluster.host_routes[at(a.host) * hosts + at(b.host)]) pass(id);
-  }
-  pass(b.in);
-  return passed;
-}
-
 /// Keeps memory bounded: forgets what is remembered if it is much.
 void RoughModel::forget_if_many() {
   teams_.forget_if_many();
+  if (remembered_loads_ > kMostLoads) {
+    rings_.clear();
+    known_cuts_.clear();
+    remembered_loads_ = 0;
+  }
   if (remembered_ <= kMostGroupedDevices) return;
   reduces_.clear();
   reports_.clear();
@@ -409,15 +345,20 @@ const std::vector<int>& RoughModel::look_of(const std::vector<DeviceId>& devices
 }
 
 double RoughModel::report_seconds(const Strategy& strategy) {
-  used_.clear();
+  uses_.assign(problem_.cluster.devices.size(), 0);
   for (const StageSpec& spec : strategy.stages) {
-    used_.insert(used_.end(), spec.devices.begin(), spec.devices.end());
+    for (const DeviceId id : spec.devices) ++uses_[at(id)];
     for (const std::vector<DeviceId>& further : spec.further) {
-      used_.insert(used_.end(), further.begin(), further.end());
+      for (const DeviceId id : further) ++uses_[at(id)];
     }
   }
-  if (used_.size() < 2) return 0;
-  std::sort(used_.begin(), used_.end());
+  if (uses_ == reported_uses_) return reported_;
+  used_.clear();
+  for (std::size_t id = 0; id < uses_.size(); ++id) {
+    used_.insert(used_.end(), at(uses_[id]), static_cast<DeviceId>(id));
+  }
+  reported_uses_ = uses_;
+  if (used_.size() < 2) return reported_ = 0;
   const auto [entry, added] = reports_.try_emplace(look_of(used_));
   if (added) {
     remembered_ += entry->first.size();
@@ -425,7 +366,7 @@ double RoughModel::report_seconds(const Strategy& strategy) {
         problem_.cluster,
         report_all_reduce(problem_.cluster, used_, problem_.training.statistics_every));
   }
-  return entry->second;
+  return reported_ = entry->second;
 }
 
 const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {

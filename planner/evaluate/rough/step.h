@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -133,7 +134,8 @@ class RoughModel {
   struct Net {
     int from = 0;
     std::vector<int> to;
-    double bytes = 0;  // bytes of one sample, one way
+    double bytes = 0;         // bytes of one sample, one way
+    int first = 0, last = 0;  // of all these blocks
   };
   /// What stage `from` sends to stage `to`: bytes of one sample, one way.
   struct CutSum {
@@ -149,6 +151,31 @@ class RoughModel {
     double most() const;
     double empty(Lanes* into = nullptr, double factor = 1);
   };
+  /// What a message adds to a lane.
+  struct Load {
+    std::size_t lane = 0;
+    double seconds = 0;
+  };
+  using Loads = std::vector<Load>;
+  /// The lanes that a ring loads, as the hops from each device to the next come to them.
+  struct RingLane {
+    std::size_t lane = 0;
+    double bandwidth = 0;
+    int hops = 0;
+  };
+  struct Ring {
+    std::vector<DeviceId> devices;
+    std::vector<RingLane> lanes;
+  };
+  /// What a cut between two stages loads, and what that depends on.
+  struct KnownCut {
+    std::vector<DeviceId> senders, receivers;
+    std::vector<std::int64_t> sent, received;  // their shares
+    double bytes = 0;
+    double seconds = 0, alone = 0;  // of all messages, one way; of those of one replica alone
+    Loads forward;                  // each lane once
+    Loads back;                     // one by one, in their order
+  };
 
   const std::vector<Passes>& compute(const Strategy& strategy,
                                      const std::vector<StageTimer*>& timers, RoughStep& rough);
@@ -160,6 +187,7 @@ class RoughModel {
                             double slowest);
   static void add_waits_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                 const Messages& messages, RoughStep& rough);
+  void find_blocks(const Strategy& strategy);
   StageGradients gradients_of(int stage) const;
   double held_part(const Strategy& strategy, std::size_t stage);
   const std::vector<Reduction>& reductions(const Strategy& strategy,
@@ -177,13 +205,18 @@ class RoughModel {
                        const std::map<std::vector<int>, GradientSum>& shared, double begin);
   double most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients,
                      bool in_host) const;
+  const Ring& ring_of(const std::vector<DeviceId>& devices);
   void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
   void load_rings(const StageSpec& spec, double bytes, double seconds);
   const std::vector<CutSum>& cuts_of(const Strategy& strategy);
+  KnownCut& known_cut(const StageSpec& senders, const StageSpec& receivers, double bytes);
+  void pass_cut(const StageSpec& senders, const StageSpec& receivers, double bytes, KnownCut& cut);
   Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
-  Passed load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
+  template <typename F>
+  void for_each_link(DeviceId from, DeviceId to, F f) const;
+  Passed load_route(DeviceId from, DeviceId to, double bytes, Loads& loads) const;
   Passed load_members(const StageSpec& senders, std::size_t from, const StageSpec& receivers,
-                      std::size_t to, double bytes, Lanes& lanes) const;
+                      std::size_t to, double bytes, Loads& loads) const;
   const std::vector<int>& look_of(const std::vector<DeviceId>& devices);
   const Line& reduce_line(const std::vector<DeviceId>& devices);
   double report_seconds(const Strategy& strategy);
@@ -195,6 +228,7 @@ class RoughModel {
   std::vector<double> backward_of_;     // by block: seconds of backward on the first device
   std::vector<OpId> first_op_;          // by block
   std::vector<int> stage_of_block_;     // for the current strategy
+  std::vector<int> run_end_;  // by block: the next one of another stage, or the number of blocks
   std::vector<Net> nets_;
   std::vector<Tied> tied_;
   Lanes cut_, forward_, backward_;  // empty between steps
@@ -207,12 +241,22 @@ class RoughModel {
   std::vector<const Net*> last_net_;  // that a stage read, by stage
   std::vector<std::vector<CutSum>> cuts_from_;  // by stage
   std::vector<CutSum> cuts_;
+  std::vector<double> ring_seconds_;  // by lane of a ring
+  KnownCut small_cut_;
+  Loads forward_loads_;
   std::vector<DeviceId> used_;
+  std::vector<int> uses_;  // by device: stages that have it
+  // The last report.
+  std::vector<int> reported_uses_;
+  double reported_ = 0;
   std::vector<int> alike_;  // classes of hosts
   std::vector<int> look_;
   std::map<std::vector<int>, Line> reduces_;    // by look
   std::map<std::vector<int>, double> reports_;  // by look
   std::size_t remembered_ = 0;                  // number of devices in both
+  std::unordered_multimap<std::uint64_t, Ring> rings_;
+  std::unordered_multimap<std::uint64_t, KnownCut> known_cuts_;
+  std::size_t remembered_loads_ = 0;  // number of loads in both
 };
 
 /// Returns the seconds of the fastest algorithm that sums `bytes` over `devices` when alone.

@@ -14,7 +14,7 @@ namespace {
 /// About the most bytes that are remembered; beyond, all are forgotten.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
 /// About the bytes that an operator of a body takes, for each member.
-constexpr std::size_t kBytesOfOperator = 256;
+constexpr std::size_t kBytesOfRoughOperator = 256;
 
 /// Returns how much of the trained elements the member has that has most.
 double most_held_of(const Graph& graph, const TeamBody& body, const TeamWork& work) {
@@ -44,7 +44,7 @@ RoughTeams::Body& RoughTeams::find(const TeamBody& body) {
   for (const std::unique_ptr<Body>& known : known_) {
     if (known->body == body) return *known;
   }
-  remembered_ += body.ops.size() * body.members() * kBytesOfOperator;
+  remembered_ += body.ops.size() * body.members() * kBytesOfRoughOperator;
   return *known_.emplace_back(std::make_unique<Body>(problem_, body));
 }
 
@@ -95,19 +95,19 @@ RoughModel::Passes RoughModel::compute_teams(const StageSpec& spec,
   return slowest;
 }
 
-/// Loads the routes between two replicas, from each member to those that get its tensors. Returns
-/// the longest.
+/// Adds what the routes between two replicas are loaded with, from each member to those that get
+/// its tensors. Returns the longest.
 RoughModel::Passed RoughModel::load_members(const StageSpec& senders, std::size_t from,
                                             const StageSpec& receivers, std::size_t to,
-                                            double bytes, Lanes& lanes) const {
+                                            double bytes, Loads& loads) const {
   if (!senders.has_teams() && !receivers.has_teams()) {
-    return load_route(senders.devices[from], receivers.devices[to], bytes, lanes);
+    return load_route(senders.devices[from], receivers.devices[to], bytes, loads);
   }
   const std::vector<DeviceId> givers = members_of(senders, from);
   const std::vector<DeviceId> takers = members_of(receivers, to);
   Passed longest;
   for (std::size_t m = 0; m < takers.size(); ++m) {
-    const Passed own = load_route(givers[m % givers.size()], takers[m], bytes, lanes);
+    const Passed own = load_route(givers[m % givers.size()], takers[m], bytes, loads);
     longest.latency = std::max(longest.latency, own.latency);
     longest.seconds = std::max(longest.seconds, own.seconds);
   }

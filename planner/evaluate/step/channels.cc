@@ -51,11 +51,18 @@ void StepChannels::for_each_transfer(int from, int to, const CutBytes& bytes, bo
                                      F f) const {
   const std::size_t senders = spec(from).devices.size(), receivers = spec(to).devices.size();
   const std::size_t producers = forward ? senders : receivers;
-  std::int64_t begin = 0;  // first of the sender's rows
+  std::int64_t begin = 0;            // first of the sender's rows
+  std::size_t first = 0;             // receiver of that row, or of something else
+  std::int64_t first_row_there = 0;  // first of that receiver's rows
   for (std::size_t i = 0; i < senders && (bytes.rows || bytes.whole); ++i) {
     const std::int64_t end = begin + samples_of(from, i);
-    std::int64_t other = 0;  // first of the receiver's rows
-    for (std::size_t j = 0; j < receivers; ++j) {
+    for (; !bytes.whole && first < receivers; ++first) {
+      const std::int64_t next = first_row_there + samples_of(to, first);
+      if (next > begin) break;
+      first_row_there = next;
+    }
+    std::int64_t other = first_row_there;  // first of the receiver's rows
+    for (std::size_t j = first; j < receivers && (bytes.whole || other < end); ++j) {
       const std::int64_t share = samples_of(to, j);
       const std::int64_t rows = std::min(end, other + share) - std::max(begin, other);
       other += share;

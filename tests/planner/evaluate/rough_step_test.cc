@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs::testing {
@@ -229,6 +231,37 @@ TEST(RoughStep, IsNearTheSimulatedStep) {
   std::sort(off.begin(), off.end());
   EXPECT_LT(std::exp(off[off.size() / 2]), 1.02) << "half of the strategies";
   EXPECT_LT(std::exp(off[off.size() * 9 / 10]), 1.15) << "nine of ten";
+}
+
+/// What a model remembers of cuts, rings and reports changes no bit.
+TEST(RoughStep, DependsOnNoStepBefore) {
+  std::string cluster =
+      "kind a memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "kind b memory=16e9 bandwidth=900e9 fp32=8e12\n";
+  for (int host = 0; host < 10; ++host) {
+    cluster += "host h" + std::to_string(host) + (host % 3 == 0 ? " a" : " b") + " 4 nic=1e9\n";
+  }
+  const auto problem = problem_of(chain(12, 256), cluster_of(cluster), 512);
+  StageTimers timers(*problem);
+  RoughModel used(*problem);
+  Rng rng(5);
+  std::vector<Strategy> strategies;
+  for (int i = 0; i < 40; ++i) {
+    strategies.push_back(random_strategy(rng, *problem));
+    Strategy other = strategies.back();
+    other.micro_batches = std::max<std::int64_t>(1, other.micro_batches / 2);
+    strategies.push_back(std::move(other));
+  }
+  for (int again = 0; again < 2; ++again) {
+    for (const Strategy& strategy : strategies) {
+      const RoughStep own = used.step(strategy, timers.of(strategy));
+      const RoughStep fresh = rough_step(*problem, strategy);
+      EXPECT_EQ(own.seconds, fresh.seconds);
+      EXPECT_EQ(own.slowest_cut, fresh.slowest_cut);
+      EXPECT_EQ(own.late, fresh.late);
+      EXPECT_EQ(own.busy, fresh.busy);
+    }
+  }
 }
 
 TEST(RoughStep, OfInterleavedStagesIsNearTheSimulatedStep) {
