@@ -7,12 +7,14 @@
 #include "ir/base/at.h"
 #include "planner/flows/bound.h"
 #include "planner/flows/method.h"
+#include "planner/refine/worker_pool.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -73,7 +75,11 @@ class FlowChooser {
  public:
   FlowChooser(const Problem& problem, Evaluator& evaluator, const FlowChoiceOptions& options,
               KnownFlows& known)
-      : problem_(problem), evaluator_(evaluator), options_(options), known_(known) {}
+      : problem_(problem),
+        evaluator_(evaluator),
+        options_(options),
+        known_(known),
+        pool_(options.threads) {}
 
   Strategy run(Strategy strategy) {
     grouped_ = strategy.buckets.empty() ? evaluator_.grouped(strategy) : strategy;
@@ -148,7 +154,7 @@ class FlowChooser {
   }
 
   void make(const Topology& network, std::span<const std::string_view> methods,
-            KnownSchedules& known) const {
+            KnownSchedules& known) {
     if (!verify_topology(network).ok()) return;
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
@@ -159,9 +165,16 @@ class FlowChooser {
     flow_options.max_sub_chunks = std::clamp(kMostSubChunks / network.servers, 2, kMostParts);
     flow_options.interrupted = options_.interrupted;
     const double bound = flow_bound(network).overlapped_rounds(flow_options.max_sub_chunks);
+    std::vector<const FlowMethod*> used;
     for (const FlowMethod& method : flow_methods()) {
-      if (std::find(methods.begin(), methods.end(), method.name) == methods.end()) continue;
-      Result<FlowSchedule> made = method.schedule(network, flow_options);
+      if (std::ranges::find(methods, method.name) != methods.end()) used.push_back(&method);
+    }
+    std::vector<std::optional<Result<FlowSchedule>>> all(used.size());
+    pool_.run_each(used.size(), [&](int /*worker*/, std::size_t i) {
+      all[i] = used[i]->schedule(network, flow_options);
+    });
+    for (std::optional<Result<FlowSchedule>>& one : all) {
+      Result<FlowSchedule>& made = *one;
       if (!made.ok()) continue;  // it does not apply to this network
       normalize(*made);
       const double at_best = bound / made->rounds();
@@ -175,7 +188,7 @@ class FlowChooser {
   }
 
   /// Returns whether a schedule at the bound would sum some bucket faster than it is summed now.
-  bool may_help(int stage, KnownSchedules& known) const {
+  bool may_help(int stage, KnownSchedules& known) {
     std::set<std::int64_t> tried;
     for (const Bucket& bucket : grouped_.buckets) {
       const std::int64_t bytes = bytes_of(bucket);
@@ -187,15 +200,20 @@ class FlowChooser {
   }
 
   /// Returns the flow that sums `bytes` fastest when alone, and its seconds; -1 if there is none.
-  std::pair<int, double> fastest(int stage, std::int64_t bytes, KnownSchedules& known) const {
+  std::pair<int, double> fastest(int stage, std::int64_t bytes, KnownSchedules& known) {
     const auto [entry, added] =
         known.fastest.try_emplace(bytes, -1, std::numeric_limits<double>::infinity());
     if (!added) return entry->second;
     const std::vector<DeviceId>& devices = grouped_.stages[at(stage)].devices;
-    for (std::size_t f = 0; f < known.flows.size(); ++f) {
-      const double seconds = lone_seconds(
-          problem_.cluster, flow_all_reduce(problem_.cluster, devices, known.flows[f], bytes));
-      if (is_sooner(seconds, entry->second.second)) entry->second = {static_cast<int>(f), seconds};
+    std::vector<double> seconds(known.flows.size());
+    pool_.run_each(seconds.size(), [&](int /*worker*/, std::size_t f) {
+      seconds[f] = lone_seconds(problem_.cluster,
+                                flow_all_reduce(problem_.cluster, devices, known.flows[f], bytes));
+    });
+    for (std::size_t f = 0; f < seconds.size(); ++f) {
+      if (is_sooner(seconds[f], entry->second.second)) {
+        entry->second = {static_cast<int>(f), seconds[f]};
+      }
     }
     return entry->second;
   }
@@ -219,7 +237,7 @@ class FlowChooser {
 
   /// Offers the bucket the known flow that is fastest when alone, if it is faster than what the
   /// bucket has or, with `any`, however slow it is.
-  void offer(std::size_t b, KnownSchedules& known, bool any, std::vector<Offer>& offers) const {
+  void offer(std::size_t b, KnownSchedules& known, bool any, std::vector<Offer>& offers) {
     const Bucket& bucket = grouped_.buckets[b];
     const std::int64_t bytes = bytes_of(bucket);
     const auto [best, least] = fastest(bucket.stage, bytes, known);
@@ -285,6 +303,7 @@ class FlowChooser {
   Evaluator& evaluator_;
   const FlowChoiceOptions& options_;
   KnownFlows& known_;
+  WorkerPool pool_;
   Strategy grouped_;    // the strategy so far
   double seconds_ = 0;  // step of that strategy
   int tried_ = 0;       // number of buckets tried one by one

@@ -32,6 +32,7 @@ struct FlowChoiceOptions {
   std::uint64_t seed = 0;
   const std::atomic<bool>* interrupted = nullptr;  ///< true: buckets keep what they have
   std::int64_t effort = 0;                         ///< effort of the methods (`FlowOptions`)
+  int threads = 1;                                 ///< change nothing
 };
 
 /// The schedules for a network between devices.

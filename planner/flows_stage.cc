@@ -8,6 +8,7 @@ namespace agpcs {
 Result<Decision> flows(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                        const PlanOptions& options, Decision decision) {
   FlowChoiceOptions choice = {options.all_reduce, options.seed, options.interrupted};
+  choice.threads = options.threads;
   const bool automatic = choice.choice == AllReduceChoice::kAuto;
   const auto choose = [&](Strategy& strategy, bool as_it_is, KnownFlows& known) {
     if (as_it_is && automatic) return;

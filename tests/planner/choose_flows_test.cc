@@ -77,6 +77,9 @@ TEST(ChooseFlows, GoesAroundASlowLink) {
   EXPECT_LT(step_of(*problem, after), 0.7 * step_of(*problem, before));
   EXPECT_EQ(evaluator.evaluate(after).step_seconds, step_of(*problem, after));
   EXPECT_EQ(choose_flows(*problem, evaluator, before, {}), after);
+  FlowChoiceOptions with_threads;
+  with_threads.threads = 3;
+  EXPECT_EQ(choose_flows(*problem, evaluator, before, with_threads), after);
 }
 
 TEST(ChooseFlows, LeavesAStrategyAloneThatNoFlowMakesFaster) {
