@@ -31,6 +31,8 @@ import tempfile
 import threading
 import time
 
+from ports import FreePorts
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
 # Two processes that are equally fast, of which the second is called four times as fast as the first: a plan for these
@@ -122,31 +124,6 @@ def children_of(pid):
         return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []  # it has just ended
-
-
-def listens(port):
-    with socket.socket() as probe, contextlib.suppress(OSError):
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as jobs do
-        probe.bind(("", port))
-        probe.listen()
-        return True
-    return False
-
-
-class FreePorts:
-    """`port` and the next one, where the keepers of a job meet, are free. While this lives no other test gets either of them,
-    nor do connections, as in tests/tools/run/jobs.h, which claims ports by the same names."""
-
-    def __init__(self):
-        for port in range(20000, 32768, 2):  # Linux takes the local ports of connections from 32768 on
-            self.claim = socket.socket(socket.AF_UNIX)
-            with contextlib.suppress(OSError):  # another test has the name
-                self.claim.bind(f"\0agpcs-test-port-{port}")
-                if listens(port) and listens(port + 1):
-                    self.port = port
-                    return
-            self.claim.close()
-        raise Failure("no port is free")
 
 
 def kill_all(trial):

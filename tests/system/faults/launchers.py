@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 
-from chaos import (MODEL, Failure, FreePorts, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all,
+from chaos import (MODEL, Failure, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all,
                    losses_of, processes_of, token_of, wait_until)
+from ports import FreePorts
 
 RANKS = 3
 SLURM = """ClusterName=launchers
