@@ -44,11 +44,12 @@ std::vector<OpId> ops_of_stage(const Graph& graph, const Strategy& strategy, int
   return ops;
 }
 
-/// Writes what stage `index` recomputes. `segments` is made for the first that needs it.
+/// Writes what segments of stage `index` do. `segments` is made for the first that needs it.
 void write_segments(const Graph& graph, const Strategy& strategy, std::size_t index,
                     std::optional<Segments>& segments, PlanStage& stage) {
   const Recomputation& recompute = strategy.stages[index].recompute;
-  stage.recompute = static_cast<bool>(recompute);
+  stage.recompute = recompute && recompute.again;
+  stage.activations_in_host = recompute && recompute.in_host;
   if (recompute.segments < 2) return;
   const std::vector<OpId> ops = ops_of_stage(graph, strategy, static_cast<int>(index));
   if (!segments) segments.emplace(graph);

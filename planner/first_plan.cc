@@ -58,7 +58,7 @@ class FirstPipeline {
     std::vector<std::size_t> ends;
     const std::vector<DeviceId> devices = by_memory(problem_.cluster, ends);
     for (const bool offload : {false, true}) {
-      if (offload && !may_offload(problem_)) break;
+      if (offload && !may_use_hosts(problem_)) break;
       offload_ = offload;
       for (const std::size_t end : ends) {
         auto found = on({devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(end)});

@@ -3,6 +3,7 @@
 #include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
+#include "planner/refine/places_of_activations.h"
 #include "planner/refine/places_of_state.h"
 #include "planner/refine/search.h"
 #include "planner/refine/worker_pool.h"
@@ -182,6 +183,7 @@ class Searches {
 void finish(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
   keep_more(problem, evaluator, strategy, score);
   choose_places_of_state(problem, evaluator, strategy, score);
+  choose_places_of_activations(problem, evaluator, strategy, score);
   part_backward(problem, evaluator, strategy, score);
 }
 

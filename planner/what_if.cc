@@ -406,7 +406,10 @@ class PlanChanges {
       AGPCS_RETURN_IF_ERROR(
           attempt("recompute", {SetMemory{stage, spec.recompute ? Recomputation{} : kWholeStage}},
                   fmt::format("s{} {} its activations", stage,
-                              spec.recompute ? "keeps, not recomputes," : "recomputes")));
+                              !spec.recompute          ? "recomputes"
+                              : !spec.recompute.again  ? "keeps, not in hosts,"
+                              : spec.recompute.in_host ? "keeps, not recomputes or has in hosts,"
+                                                       : "keeps, not recomputes,")));
       for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer,
                                      StateLevel::kGradients, StateLevel::kParameters}) {
         if (spec.devices.size() < 2 || level == spec.state) continue;
@@ -415,8 +418,21 @@ class PlanChanges {
                                       divides_text(stage, spec.state, level)));
       }
       AGPCS_RETURN_IF_ERROR(change_place_of_state(stage));
+      AGPCS_RETURN_IF_ERROR(change_place_of_activations(stage));
     }
     return {};
+  }
+
+  Status change_place_of_activations(int stage) {
+    const Recomputation& now = now_.stages[at(stage)].recompute;
+    const bool may = may_offload_activations(problem_) &&
+                     why_not_activations(now_, at(stage), problem_.cluster).empty();
+    if (!now.in_host && !may) return {};
+    const auto what = now.in_host ? "computes its activations again, not in hosts"
+                                  : "has activations of 7 of 8 segments in the memory of hosts";
+    const Recomputation other =
+        now.in_host ? Recomputation{now.segments, now.kept} : Recomputation{8, 1, false, true};
+    return attempt("activations", {SetMemory{stage, other}}, fmt::format("s{} {}", stage, what));
   }
 
   Status change_place_of_state(int stage) {

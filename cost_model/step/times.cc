@@ -8,9 +8,11 @@
 #include "ir/plan/body/body.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
+#include "ir/strategy/offload.h"
 #include "ir/strategy/plan_body.h"
 #include "ir/strategy/plan_graph.h"
 #include "ir/strategy/segments.h"
+#include "ir/strategy/stage_memory.h"
 #include "ir/strategy/state_parts.h"
 #include "ir/strategy/weight_pass.h"
 
@@ -20,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -34,7 +38,8 @@ struct StageWork {
   std::vector<OpId> ops;                       // ascending
   std::int64_t elements = 0, tensors = 0;      // sizes of its parameters
   std::vector<std::pair<int, OpId>> releases;  // bucket, operator of its last gradient
-  std::vector<std::size_t> segment_ends;       // indices into `ops`; those before are recomputed
+  std::vector<std::size_t> segment_ends;       // indices into `ops`
+  bool again = true;                           // the segments are recomputed
   /// A bucket whose parameters are divided: the operators before which forward and backward passes
   /// need it.
   struct Need {
@@ -94,6 +99,7 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
   std::vector<StageWork> work(plan.stages.size());
   for (std::size_t s = 0; s < work.size(); ++s) {
     work[s].segment_ends = segment_ends(plan.stages[s], ops[s].size());
+    work[s].again = plan.stages[s].recompute;
     work[s].ops = std::move(ops[s]);
   }
   const ParameterIds ids = parameter_ids(graph);
@@ -119,9 +125,11 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
   return work;
 }
 
-/// `parted`: how the backward pass is parted, by index in `ops`; empty: it is not.
+/// `parted`: how the backward pass is parted, by index in `ops`; empty: it is not. `copies`: the
+/// seconds of those of each segment; empty: there are none.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   std::size_t bucket_count, bool gathers, const std::vector<double>& parted) {
+                   std::size_t bucket_count, bool gathers, const std::vector<double>& parted,
+                   const std::vector<double>& copies) {
   RankTimes times;
   times.gradients.resize(bucket_count);
   std::vector<OpSeconds> seconds(work.ops.size());
@@ -130,6 +138,10 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
     seconds[i] = costs.seconds(kind, work.ops[i], samples);
     before[i] = times.forward;
     times.forward += seconds[i].forward;
+  }
+  if (!copies.empty()) {
+    times.forward = forward_seconds(work.ops.size(), work.segment_ends, copies,
+                                    [&](std::size_t i) { return seconds[i].forward; });
   }
   const auto place_of = [&](OpId op) {
     return static_cast<std::size_t>(std::lower_bound(work.ops.begin(), work.ops.end(), op) -
@@ -144,8 +156,11 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
     return std::binary_search(work.segment_ends.begin(), work.segment_ends.end(), i + 1);
   };
   double elapsed = 0;
+  BackwardTurns turns(copies);
   const auto repeated = [&](std::size_t first, std::size_t end) {
+    turns.next(elapsed);
     before[end - 1] = elapsed;
+    if (!work.again) return;
     double again = 0;
     for (std::size_t i = first; i < end; ++i) again += seconds[i].forward;
     elapsed += again;
@@ -351,7 +366,13 @@ class LoneRankTimes {
  public:
   LoneRankTimes(const Plan& plan, const Graph& graph, const Cluster& cluster,
                 const CostTable& costs, const std::vector<StageWork>& work)
-      : plan_(plan), cluster_(cluster), costs_(costs), work_(work), parted_(work.size()) {
+      : plan_(plan),
+        graph_(graph),
+        cluster_(cluster),
+        costs_(costs),
+        work_(work),
+        parted_(work.size()),
+        parts_(work.size()) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
       others_.push_back(owned_by_others(plan, static_cast<int>(s), [](const auto&) { return 1; }));
     }
@@ -391,7 +412,7 @@ class LoneRankTimes {
     if (!added) return times;
     const auto of = [&](std::int64_t count) {
       return times_of(work_[at(stage)], costs_, kind, count, plan_.buckets.size(), gathers_,
-                      parted_[at(stage)]);
+                      parted_[at(stage)], copies(stage, kind, count));
     };
     times = of(samples);
     const RankTimes smaller = odd ? of(samples - 1) : times;
@@ -407,12 +428,24 @@ class LoneRankTimes {
     return times;
   }
 
+  /// Returns the seconds of the copies of what segments of a stage have in the memory of the host.
+  std::vector<double> copies(int stage, int kind, std::int64_t samples) {
+    if (!plan_.stages[at(stage)].activations_in_host) return {};
+    if (!memory_) memory_ = std::make_unique<StageMemoryModel>(graph_, plan_.training);
+    std::optional<StageParts>& parts = parts_[at(stage)];
+    if (!parts) parts = parts_of_stage(plan_, graph_, stage, work_[at(stage)].ops);
+    return copies_of(memory_->of(*parts, samples).to_host, cluster_.kinds[at(kind)].host_link);
+  }
+
   const Plan& plan_;
+  const Graph& graph_;
   const Cluster& cluster_;
   const CostTable& costs_;
   const std::vector<StageWork>& work_;
   std::vector<std::vector<std::int64_t>> others_;  // elements, by stage and replica
   std::vector<std::vector<double>> parted_;        // by stage and operator
+  std::vector<std::optional<StageParts>> parts_;   // by stage, as far as copies need them
+  std::unique_ptr<StageMemoryModel> memory_;       // likewise
   bool gathers_ = false;
   // By stage, kind, samples, and whether it takes a sample less of smaller micro-batches.
   std::map<std::tuple<int, int, std::int64_t, bool>, RankTimes> known_;

@@ -112,6 +112,7 @@ class PlanPrinter {
     print_bodies(stage);
     add(" recompute={}", stage.recompute ? "yes" : "no");
     if (!stage.segments.empty()) add(" segments={}", print_samples(stage.segments));
+    if (stage.activations_in_host) text_ += " activations-in=host";
     if (stage.state_in_host) text_ += " state-in=host";
     add(" operators={}\n", operator_count(stage));
     for (const PlanStage::Run& run : stage.operators) {

@@ -35,7 +35,7 @@ std::vector<std::string> algorithm_names() {
 template <typename List>
 void read_list(PlanLineReader& in, const char* key, List& list,
                std::optional<List> (*parse)(std::string_view), const char* example) {
-  const std::string_view text = in.value(key);
+  const std::string_view text = in.value(std::string(key));
   if (!in.ok()) return;
   std::optional<List> parsed = parse(text);
   if (!parsed) return in.fail(fmt::format("{} is '{}', not a list such as {}", key, text, example));
@@ -98,12 +98,23 @@ void read_parts(PlanLineReader& in, PlanBucket& bucket) {
   read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
 }
 
-void read_state_place(PlanLineReader& in, PlanStage& stage) {
-  const std::string_view place = in.value("state-in");
-  stage.state_in_host = place == "host";
-  if (stage.state_in_host) return;
-  in.fail(fmt::format("state-in is '{}'", place),
-          "state-in=host, or no state-in= where devices keep the optimizer's state");
+/// Reads `key`=host, which says where `what` lies.
+bool read_host(PlanLineReader& in, std::string_view key, std::string_view what) {
+  const std::string_view place = in.value(std::string(key));
+  if (place == "host") return true;
+  in.fail(fmt::format("{} is '{}'", key, place),
+          fmt::format("{0}=host, or no {0}= where devices keep {1}", key, what));
+  return false;
+}
+
+/// Reads what of a stage lies in the memory of hosts.
+void read_places(PlanLineReader& in, PlanStage& stage) {
+  if (in.next_is("activations-in")) {
+    stage.activations_in_host = read_host(in, "activations-in", "activations");
+  }
+  if (in.next_is("state-in")) {
+    stage.state_in_host = read_host(in, "state-in", "the optimizer's state");
+  }
 }
 
 /// Reads "members=4,2", the numbers of ranks of replicas with unlike bodies.
@@ -172,7 +183,7 @@ void read_teams(PlanLineReader& in, PlanStage& stage) {
 PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagnostics) {
   PlanLineReader in(line, diagnostics,
                     {"ranks", "devices", "samples", "odd", "body", "members", "recompute",
-                     "segments", "state-in", "operators"});
+                     "segments", "activations-in", "state-in", "operators"});
   PlanStage stage;
   stage.name = in.name("a stage");
   read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
@@ -184,7 +195,7 @@ PlanStage read_stage(const PlanLine& line, PlanLines& lines, Diagnostics& diagno
   if (in.next_is("segments")) {
     read_list(in, "segments", stage.segments, parse_samples, "40x11,52");
   }
-  if (in.next_is("state-in")) read_state_place(in, stage);
+  read_places(in, stage);
   const std::int64_t operators = in.integer_value("operators");
   in.finish();
   std::int64_t found = 0;

@@ -60,7 +60,27 @@ class StageChecker {
                        name_of(plan_.schedule)),
            "what is computed again serves a backward pass that is not parted");
     }
+    check_activations_place(index);
     check_state_place(stage);
+  }
+
+  /// Refuses what does not go together yet with activations in the memory of hosts.
+  void check_activations_place(std::size_t index) {
+    const PlanStage& stage = plan_.stages[index];
+    if (!stage.activations_in_host) return;
+    if (plan_.interleaves() || plan_.parts_backward()) {
+      fail(fmt::format("stage {} has activations-in=host, but the schedule is {}", stage.name,
+                       name_of(plan_.schedule)),
+           "ranks that have several stages or part backward passes keep activations on their "
+           "devices yet");
+    }
+    for (const PlanBucket& bucket : plan_.buckets) {
+      if (!bucket.is_of(static_cast<int>(index)) || !bucket.divides_parameters()) continue;
+      return fail(fmt::format("stage {} has activations-in=host, but bucket {} has "
+                              "state=parameters",
+                              stage.name, bucket.name),
+                  "the two do not go together yet");
+    }
   }
 
   /// Checks that a stage whose state is in the memory of hosts has some.
@@ -115,6 +135,10 @@ class StageChecker {
     if (stage.state_in_host) {
       fail(fmt::format("stage {} has no operators, but state-in=host", stage.name),
            "idle ranks have no state");
+    }
+    if (stage.activations_in_host) {
+      fail(fmt::format("stage {} has no operators, but activations-in=host", stage.name),
+           "idle ranks have no activations");
     }
     for (std::size_t i = 0; i < stage.samples.size(); ++i) {
       if (stage.samples[i] == 0) continue;
@@ -183,12 +207,13 @@ class StageChecker {
     }
   }
 
-  /// Checks who is recomputed together, where that is not all at once.
+  /// Checks which operators are a segment, where that is not all of them.
   void check_segments(const PlanStage& stage) {
     if (stage.segments.empty()) return;
-    if (!stage.recompute) {
+    if (!stage.recompute && !stage.activations_in_host) {
       return fail(fmt::format("stage {} has segments, but recompute=no", stage.name),
-                  "segments are recomputed: recompute=yes, or no segments=");
+                  "segments are recomputed, or have activations in hosts: recompute=yes, "
+                  "activations-in=host, or no segments=");
     }
     const std::int64_t operators = operator_count(stage);
     std::int64_t sum = 0;
@@ -202,7 +227,8 @@ class StageChecker {
     }
     if (stage.segments.size() > 1 || sum < operators) return;
     fail(fmt::format("stage {} has one segment of all its operators", stage.name),
-         "that is recompute=yes without segments=");
+         fmt::format("that is {} without segments=",
+                     stage.recompute ? "recompute=yes" : "activations-in=host"));
   }
 
   /// Checks that stages go round over sets of ranks.

@@ -46,6 +46,10 @@ class InterleavedChecker {
       return fail("stage {} has its state in the memory of hosts, which do not go together yet",
                   index);
     }
+    if (spec.recompute.in_host) {
+      return fail("stage {} has activations in the memory of hosts, which do not go together yet",
+                  index);
+    }
     if (spec.state != StateLevel::kWhole) {
       return fail("stage {} divides its state, which does not go together yet", index);
     }

@@ -22,10 +22,10 @@ struct MemoryUse {
   /// Of what the rank owns, in fp32: momentum 1x, adam 2x, and in half precision a copy. Where that
   /// is in the host's memory, the window through which it is updated.
   std::int64_t optimizer = 0;
-  std::int64_t activations = 0;  ///< kept for backward, all micro-batches in flight
+  std::int64_t activations = 0;  ///< kept for backward on the device, all micro-batches in flight
   std::int64_t transfers = 0;    ///< received activations and gradients not yet consumed
   std::int64_t workspace = 0;    ///< largest operator's temporaries, and `HeldInPasses`
-  std::int64_t host = 0;         ///< in the memory of the rank's host: not of the total
+  std::int64_t host = 0;         ///< the most in the memory of the rank's host: not of the total
   std::int64_t total() const {
     return parameters + gradients + optimizer + activations + transfers + workspace;
   }

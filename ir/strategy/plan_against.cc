@@ -247,7 +247,7 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
       const std::int64_t samples = stage.samples[static_cast<std::size_t>(replica_of(stage, rank))];
       const std::int64_t memory = cluster.kind_of(cluster.find_device(device)).memory_bytes;
       if (use.total() <= memory) continue;
-      if (!most && !stage.has_teams() && !stage.state_in_host)
+      if (!most && !stage.has_teams() && !stage.state_in_host && !stage.activations_in_host)
         most = neediest_operator(plan, graph, ops[s]);
       const std::string help =
           most && most->bytes > memory

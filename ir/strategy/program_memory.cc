@@ -57,6 +57,13 @@ MemoryUse ProgramMemory::peak(const StageMemory& m) const {
     const MemoryUse use = use_during(slot, m);
     if (use.total() > most.total()) most = use;
   }
+  most.host = host_bytes(m);
+  return most;
+}
+
+std::int64_t ProgramMemory::host_bytes(const StageMemory& m) const {
+  std::int64_t most = 0;
+  for (const Slot& state : states_) most = std::max(most, host_during(state, m));
   return most;
 }
 
@@ -107,15 +114,25 @@ MemoryUse ProgramMemory::use_after(const Slot& slot, const StageMemory& m) {
   return use;
 }
 
+/// Returns whether the slot is that of the stage's passes from which and to which activations are
+/// kept.
+bool ProgramMemory::is_pass(const Slot& slot) {
+  return slot.own && (slot.id.opcode == Opcode::kForward || goes_back(slot.id.opcode));
+}
+
+std::int64_t ProgramMemory::host_during(const Slot& slot, const StageMemory& m) {
+  return m.host + m.host_in_flight() * (slot.others + (is_pass(slot) ? 1 : 0));
+}
+
 MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
   const bool forward = slot.own && slot.id.opcode == Opcode::kForward;
-  const bool pass = forward || (slot.own && goes_back(slot.id.opcode));
+  const bool pass = is_pass(slot);
   const bool weight = slot.own && slot.id.opcode == Opcode::kBackwardWeight;
   MemoryUse use;
   use.parameters = m.parameters;
   use.gradients = m.gradients;
   use.optimizer = m.optimizer;
-  use.host = m.host;
+  use.host = host_during(slot, m);
   use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0)) +
                     m.put_off * (slot.put_off + (weight ? 1 : 0));
   use.transfers = m.received * slot.received + m.sent * slot.sent +

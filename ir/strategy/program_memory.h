@@ -35,6 +35,8 @@ class ProgramMemory {
   MemoryUse peak(const StageMemory& m) const;
   /// Returns `peak(m).total()`. Cost: O(different states of memory), which are few.
   std::int64_t peak_bytes(const StageMemory& m) const;
+  /// Returns the most bytes that the replica has in its host's memory. Cost: likewise.
+  std::int64_t host_bytes(const StageMemory& m) const;
   std::vector<MemoryStep> steps(const StageMemory& m) const;
   /// The same of a rank that has several stages: `stages` are those of its program, with what each
   /// holds.
@@ -71,6 +73,8 @@ class ProgramMemory {
   using IsOfStage = std::function<bool(const InstructionId&)>;
 
   void find_all(const Program& program);
+  static bool is_pass(const Slot& slot);
+  static std::int64_t host_during(const Slot& slot, const StageMemory& m);
   static MemoryUse use_during(const Slot& slot, const StageMemory& m);
   static MemoryUse use_after(const Slot& slot, const StageMemory& m);
   bool is_own(const InstructionId& id) const { return !is_of_stage_ || is_of_stage_(id); }

@@ -4,9 +4,12 @@
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <string>
 #include <tuple>
 
 namespace agpcs {
@@ -129,7 +132,7 @@ std::optional<Recomputation> Segments::recomputation_of(const std::vector<OpId>&
 }
 
 std::vector<std::size_t> segment_ends(const PlanStage& stage, std::size_t operators) {
-  if (!stage.recompute) return {};
+  if (!stage.recompute && !stage.activations_in_host) return {};
   if (stage.segments.empty()) return {operators};
   std::vector<std::size_t> ends;
   std::size_t end = 0;
@@ -137,6 +140,16 @@ std::vector<std::size_t> segment_ends(const PlanStage& stage, std::size_t operat
     ends.push_back(end += static_cast<std::size_t>(segment));
   }
   return ends;
+}
+
+std::string print_recomputation(const Recomputation& recompute) {
+  if (!recompute) return {};
+  const int less = recompute.segments - recompute.kept;
+  const std::string part = fmt::format("{}/{}", less, recompute.segments);
+  std::string text;
+  if (recompute.again) text = recompute.segments == 1 ? "recompute" : "recompute=" + part;
+  if (recompute.in_host) text += (text.empty() ? "" : " ") + ("activations-in=host:" + part);
+  return text;
 }
 
 }  // namespace agpcs

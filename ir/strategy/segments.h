@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments: the parts of a stage that compute their forward passes again, one after the other.
+// Segments: the parts of a stage that keep less on the device, one after the other: they compute
+// their forward passes again, or keep what these make in the memory of the host.
 #pragma once
 
 #include "ir/graph/graph.h"
@@ -15,7 +16,7 @@ namespace agpcs {
 /// The most segments of a stage.
 inline constexpr int kMostSegments = 128;
 
-/// Finds where the recomputed segments of stages of one graph end. It keeps what does not depend on
+/// Finds where such segments of stages of one graph end. It keeps what does not depend on
 /// the stage, and its buffers, from call to call. It refers to the graph, and is not for concurrent
 /// use.
 class Segments {
@@ -26,7 +27,7 @@ class Segments {
   /// Returns the ends of a stage with the operators `ops` (ascending): the first segment is
   /// ops[0, ends[0]), the next ops[ends[0], ends[1]), and so on. Nothing if the stage keeps all;
   /// fewer than `segments` if it has fewer places where one may end.
-  /// One segment at least is recomputed.
+  /// One segment at least is not kept.
   ///
   /// Segments make about equally many elements, because one of them at a time holds what it makes.
   /// Of the places where that is so, give or take half a segment, a cut is where the fewest
@@ -35,8 +36,9 @@ class Segments {
   /// edges), and a binary search for each operator of a fused attention.
   std::vector<std::size_t> ends(const std::vector<OpId>& ops, const Recomputation& recompute);
 
-  /// Returns the recomputation whose first `ends.size()` segments end there; nothing if there is
-  /// none. Cost: that of `ends` times the number of segments that are tried.
+  /// Returns the recomputation whose first `ends.size()` segments end there, of which it says that
+  /// they compute again; nothing if there is none. Cost: that of `ends` times the number of
+  /// segments that are tried.
   std::optional<Recomputation> recomputation_of(const std::vector<OpId>& ops,
                                                 const std::vector<std::size_t>& ends);
 
@@ -58,7 +60,7 @@ class Segments {
 };
 
 /// Calls, in the order of a backward pass over `operators` operators, `back(i)` for each, and
-/// `repeat(first, end)` for each recomputed segment before its last operator.
+/// `repeat(first, end)` for each segment that ends there before its last operator.
 template <typename Repeat, typename Back>
 void walk_back(std::size_t operators, const std::vector<std::size_t>& segment_ends, Repeat repeat,
                Back back) {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -94,6 +95,10 @@ TensorId StageMemoryModel::view_made_by(OpId op) const {
   return graph_.tensor(root).kind == TensorKind::kParameter ? holder_of(made) : kNone;
 }
 
+std::int64_t StageMemory::host_in_flight() const {
+  return std::accumulate(to_host.begin(), to_host.end(), std::int64_t{0});
+}
+
 StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) {
   parts_ = &parts;
   sizes_ = &sizes_for(samples);
@@ -102,8 +107,9 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   count_resident();
   count_cuts();
   find_kept();
+  count_moved();
   memory_.forward_peak = forward_peak();
-  memory_.in_flight = held_bytes();
+  memory_.in_flight = held_bytes() - memory_.host_in_flight();
   if (parts.parts_backward) {
     find_put_off();
     memory_.weight_peak = weight_peak();
@@ -116,6 +122,23 @@ StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) 
   }
   forget();
   return memory_;
+}
+
+std::map<TensorId, std::size_t> StageMemoryModel::moved(const StageParts& parts,
+                                                        std::int64_t samples) {
+  parts_ = &parts;
+  sizes_ = &sizes_for(samples);
+  samples_ = samples;
+  memory_ = {};
+  count_cuts();
+  find_kept();
+  std::map<TensorId, std::size_t> moved;
+  for (const TensorId id : kept_) {
+    const OfTensor& tensor = tensors_[at(id)];
+    if (goes_to_host(tensor)) moved.emplace(id, tensor.segment);
+  }
+  forget();
+  return moved;
 }
 
 StageMemoryModel::Sizes& StageMemoryModel::sizes_for(std::int64_t samples) {
@@ -214,48 +237,20 @@ void StageMemoryModel::count_cuts() {
 }
 
 void StageMemoryModel::find_kept() {
-  const std::vector<std::size_t>& ends = parts_->segment_ends;
   std::size_t first = 0;
-  for (const std::size_t end : ends) {
-    keep_inputs_of_segment(first, end);
+  segment_ = 0;
+  for (const std::size_t end : parts_->segment_ends) {
+    parts_->again ? keep_inputs_of_segment(first, end) : keep_of_operators(first, end);
     first = end;
+    ++segment_;
   }
-  for (std::size_t i = first; i < parts_->ops.size(); ++i) {
-    const OpId op = parts_->ops[i];
-    const OpKept& kept = kept_by(op);
-    ops_[at(op)].extra = kept.extra;
-    for (const TensorId root : kept.roots) keep(root, op);
-  }
+  keep_of_operators(first, parts_->ops.size());
   for (const OpId op : parts_->ops) {
     for_each(op, &OfOp::inputs, inputs_,
              [&](TensorId root) { tensors_[at(root)].last_reader = op; });
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OpId& last = tensors_[at(tensors_[at(id)].root)].last_reader;
       if (last == kNone) last = op;
-    });
-  }
-}
-
-void StageMemoryModel::keep(TensorId root, OpId op) {
-  if (tensors_[at(root)].first_keeper != kNone || tensors_[at(root)].lent) return;
-  tensors_[at(root)].first_keeper = op;
-  kept_.push_back(root);
-}
-
-/// Returns whether an operator of parts_->ops[first, end) makes what `root` holds.
-bool StageMemoryModel::is_made_by(TensorId root, std::size_t first, std::size_t end) const {
-  const OpId producer = graph_.tensor(root).producer;
-  const OfTensor& tensor = tensors_[at(root)];
-  return !tensor.received && !tensor.lent && producer >= parts_->ops[first] &&
-         producer <= parts_->ops[end - 1];
-}
-
-/// A micro-batch keeps what a recomputed segment reads and does not make.
-void StageMemoryModel::keep_inputs_of_segment(std::size_t first, std::size_t end) {
-  for (std::size_t i = first; i < end; ++i) {
-    for_each(parts_->ops[i], &OfOp::inputs, inputs_, [&](TensorId root) {
-      if (graph_.tensor(root).kind != TensorKind::kActivation) return;
-      if (!is_made_by(root, first, end)) keep(root, parts_->ops[first]);
     });
   }
 }
@@ -330,17 +325,23 @@ std::int64_t StageMemoryModel::weight_peak() {
 std::int64_t StageMemoryModel::forward_peak() {
   HeldWalk held(parts_->held.at_forward, parts_->held.forward);
   std::int64_t live = 0, peak = 0;
+  std::size_t segment = 0, place = 0;
   for (const TensorId id : received_) {
     if (tensors_[at(id)].first_keeper != kNone) live += bytes(id);
   }
   for (const OpId op : parts_->ops) {
+    if (goes_to_host(segment) && place++ == parts_->segment_ends[segment]) ++segment;
     live += ops_[at(op)].extra;
+    if (goes_to_host(segment)) ops_[at(gone_after(segment))].freed += ops_[at(op)].extra;
     for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       const OfTensor& tensor = tensors_[at(id)];
       if (tensor.root != id) return;
       live += bytes(id);
-      if (tensor.first_keeper == kNone && !tensor.sent) {
+      if (tensor.sent) return;
+      if (tensor.first_keeper == kNone) {
         ops_[at(tensor.last_reader)].freed += bytes(id);
+      } else if (goes_to_host(tensor)) {
+        ops_[at(std::max(tensor.last_reader, gone_after(tensor.segment)))].freed += bytes(id);
       }
     });
     peak = std::max(peak, live + held.begin(op));
@@ -418,8 +419,12 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t kept) {
     if (!tensor.sent && tensor.first_product == kNone)
       ops_[at(tensor.first_keeper)].freed += bytes(id);
   }
-  std::int64_t live = kept, peak = kept + held.held();
+  std::size_t in_host = memory_.to_host.size();  // segments whose part has not begun to come
+  std::int64_t live = kept + (in_host > 0 ? memory_.to_host[--in_host] : 0);
+  std::int64_t peak = live + held.held();
   const auto repeated = [&](std::size_t first, std::size_t end) {
+    if (in_host > 0) live += memory_.to_host[--in_host];
+    if (!parts_->again) return;
     const std::int64_t beside = held.begin(parts_->ops[end - 1]);
     peak = std::max(peak, repeat(first, end, live) + beside);
   };

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct StageMemory {
   std::int64_t optimizer = 0;  ///< with copies in fp32 of what is held in half precision
   std::int64_t host = 0;       ///< the optimizer's state in the host's memory
   std::int64_t inputs = 0;     ///< model inputs of the whole step
+  /// By segment, what one micro-batch keeps of it in the host's memory between its passes; empty:
+  /// all is on the device.
+  std::vector<std::int64_t> to_host;
+  std::int64_t host_in_flight() const;  ///< the sum of `to_host`
 
   std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes
   std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
@@ -58,8 +63,10 @@ struct StageParts {
   std::int64_t micro_batches = 1;
   /// Input and weight passes are apart; nothing is recomputed, and `held` is empty.
   bool parts_backward = false;
-  /// Where the recomputed segments end, as indices into `ops`; empty: the stage keeps all.
+  /// Where the segments end, as indices into `ops`; empty: the stage keeps all on the device.
   std::vector<std::size_t> segment_ends;
+  /// What these segments do (`Recomputation`).
+  bool again = true, in_host = false;
 };
 
 /// Returns the parts of a stage of `plan` whose operators are `ops`.
@@ -84,6 +91,9 @@ class StageMemoryModel {
   /// Returns the memory for `samples` samples of each micro-batch. Cost: O(operators of the stage
   /// and their edges), and O(tensors) for a number of samples that is new.
   StageMemory of(const StageParts& parts, std::int64_t samples);
+  /// Returns what of the stage's activations goes to the host and back, as roots of storages, with
+  /// the segment with which it does. Needs: `parts.in_host`.
+  std::map<TensorId, std::size_t> moved(const StageParts& parts, std::int64_t samples);
 
  private:
   /// State of a tensor for the stage at hand; only `root` stays from stage to stage.
@@ -99,6 +109,7 @@ class StageMemoryModel {
     bool gradient_put_off = false;  // its gradient stays for a weight pass
     bool gradient_comes = false;    // from another stage, into a buffer of its own
     bool lent = false;              // another stage of the same ranks makes it, and holds it
+    std::size_t segment = 0;        // the last that keeps it
   };
   struct OfOp {
     // These never change: ranges in the lists of the same names, each up to the next operator's.
@@ -143,6 +154,13 @@ class StageMemoryModel {
   void find_kept();
   void keep(TensorId root, OpId op);
   void keep_inputs_of_segment(std::size_t first, std::size_t end);
+  void keep_of_operators(std::size_t first, std::size_t end);
+  bool goes_to_host(const OfTensor& tensor) const;
+  bool goes_to_host(std::size_t segment) const {
+    return parts_->in_host && segment < parts_->segment_ends.size();
+  }
+  OpId gone_after(std::size_t segment) const;
+  void count_moved();
   bool is_made_by(TensorId root, std::size_t first, std::size_t end) const;
   TensorId holder_of(TensorId id) const;
   TensorId view_made_by(OpId op) const;
@@ -176,6 +194,7 @@ class StageMemoryModel {
   std::int64_t samples_ = 0;
   std::vector<TensorId> kept_, received_, sent_, with_gradient_;  // root tensors, each once
   std::vector<TensorId> put_off_;  // likewise, that weight passes need
+  std::size_t segment_ = 0;        // while what segments keep is found
   StageMemory memory_;
 };
 

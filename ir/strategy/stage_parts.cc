@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the memory of a stage depends on: of a plan's stage, and of operators alone.
+// What the memory of a stage depends on: of a plan's stage, and of operators alone; and what its
+// segments keep, here or in the memory of the host.
+#include "ir/base/at.h"
 #include "ir/plan/lookup.h"
 #include "ir/plan/rounds/rank_stages.h"
 #include "ir/strategy/plan_graph.h"
@@ -87,6 +89,8 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   parts.micro_batches = plan.micro_batches;
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
   parts.segment_ends = segment_ends(described, parts.ops.size());
+  parts.again = described.recompute;
+  parts.in_host = described.activations_in_host;
   parts.parts_backward = plan.parts_backward();
   std::vector<FilledBucket> filled;
   std::vector<int> indices;  // of these in the plan
@@ -116,6 +120,70 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
     }
   }
   return parts;
+}
+
+void StageMemoryModel::keep(TensorId root, OpId op) {
+  OfTensor& tensor = tensors_[at(root)];
+  tensor.segment = segment_;
+  if (tensor.first_keeper != kNone || tensor.lent) return;
+  tensor.first_keeper = op;
+  kept_.push_back(root);
+}
+
+/// A micro-batch keeps what the operators of parts_->ops[first, end) need.
+void StageMemoryModel::keep_of_operators(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    const OpId op = parts_->ops[i];
+    const OpKept& kept = kept_by(op);
+    ops_[at(op)].extra = kept.extra;
+    for (const TensorId root : kept.roots) keep(root, op);
+  }
+}
+
+/// What other stages have or need stays on the device. What several segments keep goes with the
+/// last of them, and comes back with it.
+bool StageMemoryModel::goes_to_host(const OfTensor& tensor) const {
+  return goes_to_host(tensor.segment) && !tensor.sent && !tensor.received;
+}
+
+/// Returns the operator behind which the device no longer has what a segment keeps: the last of the
+/// segment after it, beside which it is copied.
+OpId StageMemoryModel::gone_after(std::size_t segment) const {
+  const std::vector<std::size_t>& ends = parts_->segment_ends;
+  return segment + 1 < ends.size() ? parts_->ops[ends[segment + 1] - 1] : parts_->ops.back();
+}
+
+/// Counts what goes to the host, by segment.
+void StageMemoryModel::count_moved() {
+  if (!parts_->in_host) return;
+  const std::vector<std::size_t>& ends = parts_->segment_ends;
+  memory_.to_host.assign(ends.size(), 0);
+  for (const TensorId id : kept_) {
+    const OfTensor& tensor = tensors_[at(id)];
+    if (goes_to_host(tensor)) memory_.to_host[tensor.segment] += bytes(id);
+  }
+  for (std::size_t i = 0, segment = 0; segment < ends.size(); ++i) {
+    if (i == ends[segment] && ++segment == ends.size()) return;
+    memory_.to_host[segment] += ops_[at(parts_->ops[i])].extra;
+  }
+}
+
+/// Returns whether an operator of parts_->ops[first, end) makes what `root` holds.
+bool StageMemoryModel::is_made_by(TensorId root, std::size_t first, std::size_t end) const {
+  const OpId producer = graph_.tensor(root).producer;
+  const OfTensor& tensor = tensors_[at(root)];
+  return !tensor.received && !tensor.lent && producer >= parts_->ops[first] &&
+         producer <= parts_->ops[end - 1];
+}
+
+/// A micro-batch keeps what a recomputed segment reads and does not make.
+void StageMemoryModel::keep_inputs_of_segment(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    for_each(parts_->ops[i], &OfOp::inputs, inputs_, [&](TensorId root) {
+      if (graph_.tensor(root).kind != TensorKind::kActivation) return;
+      if (!is_made_by(root, first, end)) keep(root, parts_->ops[first]);
+    });
+  }
 }
 
 }  // namespace agpcs

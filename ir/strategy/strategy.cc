@@ -436,12 +436,6 @@ void fit_in_flight(Strategy& strategy) {
   }
 }
 
-std::string print_recomputation(const Recomputation& recompute) {
-  if (!recompute) return {};
-  if (recompute == kWholeStage) return "recompute";
-  return fmt::format("recompute={}/{}", recompute.segments - recompute.kept, recompute.segments);
-}
-
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {
   std::string text = fmt::format("strategy micro-batches={} schedule={}\n", strategy.micro_batches,
                                  name_of(strategy.schedule));

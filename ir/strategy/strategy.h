@@ -19,16 +19,22 @@
 
 namespace agpcs {
 
-/// How a stage recomputes: it has `segments` segments (ir/strategy/segments.h), and all but the
-/// last `kept` of them compute their forward pass again, each just before its own backward pass.
-/// Between its passes, a micro-batch keeps what these segments read, and all that the kept ones
-/// need.
+/// How a stage keeps less on its devices between the passes of a micro-batch: it has `segments`
+/// segments (ir/strategy/segments.h), and all but the last `kept` of them do one of these, or both:
+/// - they compute their forward pass `again`, each just before its own backward pass, and keep what
+///   they read alone;
+/// - what they keep lies in the memory of the host (ir/strategy/offload.h).
+/// The kept ones keep all that they need on the device.
 struct Recomputation {
-  int segments = 0;  ///< 0: nothing is recomputed
+  int segments = 0;  ///< 0: the stage keeps all on its devices
   int kept = 0;      ///< fewer than `segments`
+  bool again = true;
+  bool in_host = false;
   explicit operator bool() const { return segments > 0; }
   /// Returns about which part of the forward pass is computed again.
-  double part() const {
+  double part() const { return again ? segment_part() : 0; }
+  /// Returns the part of the segments that are not kept.
+  double segment_part() const {
     return segments == 0 ? 0 : static_cast<double>(segments - kept) / segments;
   }
   friend auto operator<=>(const Recomputation&, const Recomputation&) = default;
@@ -150,7 +156,8 @@ bool may_part_backward(const Strategy& strategy);
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
 ///   of several stages has one, and no stage that divides its state;
 /// - parts of buckets are of stages that divide their state, and each element has one owner;
-/// - state in the memory of hosts is of stages that can have it there (`why_not_offload`);
+/// - state in the memory of hosts is of stages that can have it there (`why_not_offload`), and so
+///   are activations (`why_not_activations`);
 /// - teams are as ir/strategy/teams.h says.
 ///
 /// Why this is what 1F1B needs, with d[s] micro-batches in flight in stage s: forward k of s waits
@@ -191,7 +198,8 @@ void forget_parts(Strategy& strategy, int stage);
 /// textbook says does not say so. Backward passes that may not be parted are not: that is 1F1B.
 void fit_in_flight(Strategy& strategy);
 
-/// Returns "recompute", "recompute=5/8" for 5 of 8 segments, or nothing if all is kept.
+/// Returns "recompute", "recompute=5/8" for 5 of 8 segments, "activations-in=host:5/8", both, or
+/// nothing if all is kept on devices.
 std::string print_recomputation(const Recomputation& recompute);
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);

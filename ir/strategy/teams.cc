@@ -99,6 +99,9 @@ class TeamChecker {
   /// Refuses what no body says yet.
   Status check_rest(int stage, const StageSpec& spec) const {
     constexpr const char* kNotYet = "stage {} has teams, and {}: the two do not go together yet";
+    if (spec.recompute.in_host) {
+      return fail(kNotYet, stage, "its activations are in the memory of hosts");
+    }
     if (spec.recompute) return fail(kNotYet, stage, "recomputes");
     if (spec.state != StateLevel::kWhole) return fail(kNotYet, stage, "divides its state");
     if (spec.state_in_host) return fail(kNotYet, stage, "its state is in the memory of hosts");

@@ -137,8 +137,9 @@ Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const Made
   const MemoryFit fit = memory_fit(problem, strategy, plan, uses);
   if (memory != nullptr) *memory = fit;
   if (fit.lacking() > 0) return infeasible(problem, fit);
-  const bool in_host = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                   [](const PlanStage& stage) { return stage.state_in_host; });
+  const bool in_host = std::any_of(
+      plan.stages.begin(), plan.stages.end(),
+      [](const PlanStage& stage) { return stage.state_in_host || stage.activations_in_host; });
   if (in_host) AGPCS_RETURN_IF_ERROR(check_host_memory(plan, uses, problem.cluster));
   AGPCS_TRY(Estimate estimate,
             simulate(plan, problem.graph, problem.cluster, problem.costs, {.memory = &uses}));

@@ -91,6 +91,18 @@ class Evaluator::Impl {
     return replicas_.undivided_peak(stage, samples, recompute);
   }
 
+  double copy_waits(const Strategy& strategy, int stage, int kind, std::int64_t samples,
+                    const Recomputation& recompute) {
+    if (!recompute.in_host) return 0;
+    load_memory(strategy);
+    StageInfo& info = *partition_->stages[at(stage)];
+    ReplicaKey key{kind, samples, recompute};
+    const double with = stages_.seconds(info, key).sum();
+    key.recompute.in_host = false;
+    if (!recompute.again) key.recompute = {};
+    return with - stages_.seconds(info, key).sum();
+  }
+
  private:
   /// Returns the plan of a strategy with unlike teams, of which nothing but the memory of the last
   /// one is looked up. Searches ask for few of them.
@@ -444,6 +456,10 @@ double Evaluator::seconds_without_sums(const Strategy& strategy, int stage) {
 Strategy Evaluator::grouped(Strategy strategy) { return impl_->grouped(std::move(strategy)); }
 std::int64_t Evaluator::divided_bytes(const Strategy& strategy, int stage) {
   return impl_->divided_bytes(strategy, stage);
+}
+double Evaluator::copy_waits(const Strategy& strategy, int stage, int kind, std::int64_t samples,
+                             const Recomputation& recompute) {
+  return impl_->copy_waits(strategy, stage, kind, samples, recompute);
 }
 std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                                       const Recomputation& recompute) {

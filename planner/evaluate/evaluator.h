@@ -56,6 +56,10 @@ class Evaluator {
   /// what it divides does not count.
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              const Recomputation& recompute);
+  /// Returns how many seconds longer the passes of a micro-batch take on a device of `kind` and
+  /// `stage` with `samples` samples because `recompute` has activations in the memory of the host.
+  double copy_waits(const Strategy& strategy, int stage, int kind, std::int64_t samples,
+                    const Recomputation& recompute);
   /// Returns the bytes of what devices of `stage` divide.
   std::int64_t divided_bytes(const Strategy& strategy, int stage);
 

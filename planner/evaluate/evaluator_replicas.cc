@@ -312,13 +312,14 @@ std::int64_t StepReplicas::most_lacking_of_hosts() {
   std::int64_t most = std::numeric_limits<std::int64_t>::min();
   std::map<int, std::int64_t> needs;  // by host
   for (int stage = 0; stage < stage_count(); ++stage) {
-    if (!spec(stage).state_in_host) continue;
+    if (!spec(stage).state_in_host && !spec(stage).recompute.in_host) continue;
     for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
       const EqualReplicas& equal = equals_of(stage, i);
       const int host = problem_.cluster.devices[at(spec(stage).devices[i])].host;
       const StageMemory memory = memory_of(stage, equal.samples, spec(stage).recompute,
                                            {equal.others_bytes, equal.others_state});
-      if (memory.host > 0) needs[host] += memory.host;
+      const std::int64_t bytes = (*programs_)[at(stage)].host_bytes(memory);
+      if (bytes > 0) needs[host] += bytes;
     }
   }
   for (const auto& [host, bytes] : needs) {

@@ -45,7 +45,9 @@ void add(const CutBytes& own, CutBytes& bytes) {
 
 std::size_t ReplicaKey::hash() const {
   const std::uint64_t how = static_cast<std::uint64_t>(recompute.segments) << 32 |
-                            static_cast<std::uint64_t>(recompute.kept);
+                            static_cast<std::uint64_t>(recompute.kept) << 2 |
+                            static_cast<std::uint64_t>(recompute.again) << 1 |
+                            static_cast<std::uint64_t>(recompute.in_host);
   const std::uint64_t of = static_cast<std::uint64_t>(samples) << 1 | (parted ? 1 : 0);
   return mix(mix(of, static_cast<std::uint64_t>(kind)), how);
 }
@@ -393,47 +395,6 @@ const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec
   return groups;
 }
 
-const StageSeconds& StageTable::seconds(StageInfo& stage, const ReplicaKey& replica) {
-  const auto found = stage.seconds.find(replica);
-  if (found != stage.seconds.end()) return found->second;
-  remembered_ += stage.firsts.size() * sizeof(double) + sizeof(StageSeconds);
-  return stage.seconds
-      .emplace(replica, make_seconds(stage, times_.of(replica.kind, replica.samples),
-                                     segment_ends(stage, replica.recompute), replica.parted))
-      .first->second;
-}
-
-/// Computes the times of `add_times`.
-const StageNeeds& StageTable::needs(StageInfo& stage, const ReplicaKey& replica) {
-  const auto [known, added] = stage.needs.try_emplace(replica);
-  if (!added) return known->second;
-  const std::vector<OpId>& ops = stage.parts.ops;
-  const std::vector<OpSeconds>& times = times_.of(replica.kind, replica.samples);
-  const std::vector<std::size_t>& ends = segment_ends(stage, replica.recompute);
-  StageNeeds& needs = known->second;
-  needs.backward.resize(ops.size());
-  double elapsed = 0;
-  for (const OpId op : ops) {
-    needs.forward.push_back(elapsed);
-    elapsed += times[at(op)].forward;
-  }
-  elapsed = 0;
-  bool begun = false;  // the segment of the next operator is computed again
-  const auto repeated = [&](std::size_t first, std::size_t end) {
-    needs.backward[end - 1] = elapsed;
-    begun = true;
-    double again = 0;
-    for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
-    elapsed += again;
-  };
-  walk_back(ops.size(), ends, repeated, [&](std::size_t i) {
-    if (!std::exchange(begun, false)) needs.backward[i] = elapsed;
-    elapsed += times[at(ops[i])].backward;
-  });
-  remembered_ += 2 * ops.size() * sizeof(double) + sizeof(StageNeeds);
-  return needs;
-}
-
 const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
                                                          const Recomputation& recompute) {
   const auto [known, added] = stage.segment_ends.try_emplace(recompute);
@@ -441,48 +402,37 @@ const std::vector<std::size_t>& StageTable::segment_ends(StageInfo& stage,
   return known->second;
 }
 
-/// Computes the sums of `add_times`, in its order.
-StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                                      const std::vector<std::size_t>& segment_ends,
-                                      bool parted) const {
-  StageSeconds seconds;
-  const std::vector<OpId>& ops = stage.parts.ops;
-  for (const OpId op : ops) seconds.forward += times[at(op)].forward;
-  double elapsed = 0;
-  const auto repeated = [&](std::size_t first, std::size_t end) {
-    double again = 0;
-    for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
-    elapsed += again;
-  };
-  for (std::size_t i = ops.size(); parted && i-- > 0;) {
-    seconds.backward += (1 - weight_parts_[at(ops[i])]) * times[at(ops[i])].backward;
-  }
-  seconds.gradients.reserve(stage.firsts.size());
-  walk_back(ops.size(), segment_ends, repeated, [&](std::size_t i) {
-    const double whole = times[at(ops[i])].backward;
-    elapsed += parted ? weight_parts_[at(ops[i])] * whole : whole;
-    const std::size_t next = seconds.gradients.size();
-    if (next < stage.firsts.size() && stage.firsts[next] == ops[i]) {
-      seconds.gradients.push_back(elapsed);
-    }
-  });
-  (parted ? seconds.weight : seconds.backward) = elapsed;
-  return seconds;
+StageMemory StageTable::make_memory(StageInfo& stage, const ReplicaKey& replica) {
+  stage.parts.segment_ends = segment_ends(stage, replica.recompute);
+  stage.parts.again = replica.recompute.again;
+  stage.parts.in_host = replica.recompute.in_host;
+  stage.parts.parts_backward = replica.parted;
+  return memory_model_.of(stage.parts, replica.samples);
+}
+
+const StageMemory& StageTable::known_memory(StageInfo& stage, const ReplicaKey& replica) {
+  const auto [known, added] = stage.memory.try_emplace(replica);
+  if (!added) return known->second;
+  known->second = make_memory(stage, replica);
+  remembered_ += sizeof(StageMemory) + known->second.to_host.size() * sizeof(std::int64_t);
+  return known->second;
 }
 
 StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, const ReplicaKey& replica,
                                std::int64_t micro_batches, Unsummed* unsummed) {
-  const auto [known, added] =
-      (unsummed != nullptr ? unsummed->memory : stage.memory).try_emplace(replica);
-  if (added) {
-    stage.parts.segment_ends = segment_ends(stage, replica.recompute);
-    stage.parts.parts_backward = replica.parted;
-    if (unsummed != nullptr) stage.parts.held = unsummed->held;
-    known->second = memory_model_.of(stage.parts, replica.samples);
-    stage.parts.held = {};
-    remembered_ += sizeof(StageMemory);
+  StageMemory memory;
+  if (unsummed == nullptr) {
+    memory = known_memory(stage, replica);
+  } else {
+    const auto [known, added] = unsummed->memory.try_emplace(replica);
+    if (added) {
+      stage.parts.held = unsummed->held;
+      known->second = make_memory(stage, replica);
+      stage.parts.held = {};
+      remembered_ += sizeof(StageMemory) + known->second.to_host.size() * sizeof(std::int64_t);
+    }
+    memory = known->second;
   }
-  StageMemory memory = known->second;
   memory.inputs *= micro_batches;
   memory.gradients = stage.held_bytes + stage.shared_rounded_bytes +
                      (spec.devices.size() > 1 ? stage.rounded_bytes : 0);

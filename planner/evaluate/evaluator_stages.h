@@ -70,7 +70,8 @@ struct Unsummed {
 struct StageInfo {
   StageInfo();
   ~StageInfo();
-  StageParts parts;  ///< all but gradients, held, micro_batches, parts_backward and segment_ends
+  /// All but gradients, held, micro_batches, parts_backward, segment_ends and what segments do.
+  StageParts parts;
   struct Parameter {
     TensorId id = kNone;
     /// The operators that read it last and first: the backward of the one begins the gradient, that
@@ -224,8 +225,10 @@ class StageTable {
   void add_parameters(StageInfo& stage) const;
   void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
-  StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
-                            const std::vector<std::size_t>& segment_ends, bool parted) const;
+  StageSeconds make_seconds(StageInfo& stage, const ReplicaKey& replica);
+  std::vector<double> copies(StageInfo& stage, const ReplicaKey& replica);
+  StageMemory make_memory(StageInfo& stage, const ReplicaKey& replica);
+  const StageMemory& known_memory(StageInfo& stage, const ReplicaKey& replica);
 
   const Problem& problem_;
   StageMemoryModel memory_model_;

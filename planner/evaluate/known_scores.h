@@ -107,7 +107,9 @@ class KnownScores {
         hash = mix(hash, static_cast<std::uint64_t>(share));
       }
       hash = mix(hash, static_cast<std::uint64_t>(stage.recompute.segments) << 32 |
-                           static_cast<std::uint64_t>(stage.recompute.kept) << 3 |
+                           static_cast<std::uint64_t>(stage.recompute.kept) << 5 |
+                           static_cast<std::uint64_t>(stage.recompute.again) << 4 |
+                           static_cast<std::uint64_t>(stage.recompute.in_host) << 3 |
                            static_cast<std::uint64_t>(stage.state_in_host) << 2 |
                            static_cast<std::uint64_t>(stage.state));
       hash = mix(hash, static_cast<std::uint64_t>(stage.in_flight.value_or(0)));

@@ -189,7 +189,8 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
   const double received = sums.received.at(samples), sent = sums.sent.at(samples);
   const double messages = received + sent, made = sums.made.at(samples);
   const double kept = sums.kept.at(samples) + messages;
-  // Segments hold what crosses from one to the next, which is a part of what is made.
+  // Segments hold what crosses from one to the next, which is a part of what is made, or at most
+  // what all operators keep if that goes to the host.
   const Recomputation& recompute = strategy.stages[stage].recompute;
   const bool has_segments = recompute && recompute != kWholeStage;
   const double between = has_segments ? made : 0;
@@ -219,14 +220,18 @@ double MemoryBound::most(const Strategy& strategy, std::size_t stage, std::int64
          held * others + put_off + pass + transfers;
 }
 
-/// Returns a bound on the bytes that a host lacks for the state of its devices.
+/// Returns a bound on the bytes that a host lacks for the state and activations of its devices.
 double MemoryBound::most_lacking_of_hosts(const Strategy& strategy) const {
   std::map<int, double> needs;  // by host
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
-    if (!spec.state_in_host) continue;
-    for (const DeviceId device : spec.devices) {
-      needs[problem_.cluster.devices[at(device)].host] += stages_[s].state;
+    if (!spec.state_in_host && !spec.recompute.in_host) continue;
+    const double state = spec.state_in_host ? stages_[s].state : 0;
+    const auto in_flight = static_cast<double>(most_in_flight(strategy, s));
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const double kept = stages_[s].kept.at(spec.shares[i]) + stages_[s].made.at(spec.shares[i]);
+      const double activations = spec.recompute.in_host ? kept * in_flight : 0;
+      needs[problem_.cluster.devices[at(spec.devices[i])].host] += state + activations;
     }
   }
   double lacking = std::numeric_limits<double>::lowest();

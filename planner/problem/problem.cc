@@ -78,6 +78,15 @@ bool may_offload(const Problem& problem) {
   return problem.options.offload && can_offload(problem.cluster, problem.training);
 }
 
+bool may_offload_activations(const Problem& problem) {
+  return problem.options.offload_activations && problem.options.choose_segments &&
+         can_offload(problem.cluster);
+}
+
+bool may_use_hosts(const Problem& problem) {
+  return may_offload(problem) || may_offload_activations(problem);
+}
+
 GradientSize gradient_of(const Problem& problem, TensorId parameter) {
   const Tensor& tensor = problem.graph.tensor(parameter);
   GradientSize size;

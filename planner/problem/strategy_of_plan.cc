@@ -56,16 +56,22 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
 Result<Recomputation> read_recomputation(const PlanStage& stage, const Graph& graph,
                                          const std::vector<OpId>& ops,
                                          std::optional<Segments>& segments) {
-  if (!stage.recompute) return Recomputation{};
-  if (stage.segments.empty()) return kWholeStage;
-  if (!segments) segments.emplace(graph);
-  const std::optional<Recomputation> known =
-      segments->recomputation_of(ops, segment_ends(stage, ops.size()));
-  if (known) return *known;
+  if (!stage.recompute && !stage.activations_in_host) return Recomputation{};
+  std::optional<Recomputation> known = kWholeStage;
+  if (!stage.segments.empty()) {
+    if (!segments) segments.emplace(graph);
+    known = segments->recomputation_of(ops, segment_ends(stage, ops.size()));
+  }
+  if (known) {
+    known->again = stage.recompute;
+    known->in_host = stage.activations_in_host;
+    return *known;
+  }
   return invalid_input(
-      fmt::format("stage {} recomputes {} operators in segments that the planner does not make\n"
+      fmt::format("stage {} {} {} operators in segments that the planner does not make\n"
                   "  hint: replay the plan as it is, or compile one",
-                  stage.name, print_samples(stage.segments)));
+                  stage.name, stage.recompute ? "recomputes" : "has activations in hosts of",
+                  print_samples(stage.segments)));
 }
 
 /// Reads what stages have in flight if it is not what the plan's schedule says.

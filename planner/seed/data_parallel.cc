@@ -103,7 +103,8 @@ std::vector<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluat
     if (!fit_memory(problem, evaluator, strategy, most_divided, SampleMoves::kYes, offloads)) {
       return false;
     }
-    if (recomputes == Recomputes::kNo && strategy.stages[0].recompute) return false;
+    const Recomputation& recompute = strategy.stages[0].recompute;
+    if (recomputes == Recomputes::kNo && recompute && recompute.again) return false;
     helped = std::move(strategy);
     return true;
   };
@@ -153,12 +154,14 @@ class DataParallelSeeder : public Seeder {
           if (is_wanted(strategy.stages[0])) add(std::move(strategy));
         }
       };
-      const auto is_offloaded = [](const StageSpec& spec) { return spec.state_in_host; };
+      const auto is_offloaded = [](const StageSpec& spec) {
+        return spec.state_in_host || spec.recompute.in_host;
+      };
       const auto is_gathered = [](const StageSpec& spec) {
         return spec.state == StateLevel::kParameters;
       };
       for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
-        if (!may_offload(problem)) break;
+        if (!may_use_hosts(problem)) break;
         add_if(helped(StateLevel::kGradients, recomputes, Offloads::kYes), is_offloaded);
       }
       const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
@@ -166,7 +169,7 @@ class DataParallelSeeder : public Seeder {
         // State in hosts lets fewer micro-batches fit, which need not be faster.
         for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
           for (const Offloads offloads : {Offloads::kNo, Offloads::kYes}) {
-            if (offloads == Offloads::kYes && !may_offload(problem)) break;
+            if (offloads == Offloads::kYes && !may_use_hosts(problem)) break;
             add_if(helped(StateLevel::kParameters, recomputes, offloads), is_gathered);
           }
         }

@@ -120,7 +120,7 @@ struct Found {
   double seconds = 0;  ///< (micro-batches + stages - 1) x the slowest stage or cut
   Shape shape;
   std::vector<int> bounds;
-  bool offload = false;  ///< stages may have their state in the memory of hosts
+  bool offload = false;  ///< stages may have something in the memory of hosts
 };
 
 class EvenSeeds {
@@ -234,7 +234,7 @@ class EvenSeeds {
       const int middle = low + (high - low) / 2;
       const std::vector<std::int64_t> counts = counts_for(row.replicas, middle);
       const bool exists =
-          !counts.empty() && row.costs->has_cut(middle, counts.back(), 1, may_offload(problem_));
+          !counts.empty() && row.costs->has_cut(middle, counts.back(), 1, may_use_hosts(problem_));
       (exists ? high : low) = middle;
     }
     return high;
@@ -253,7 +253,7 @@ class EvenSeeds {
       ++cuts;
       bool any = false;
       for (const bool offload : {false, true}) {
-        if (offload && !may_offload(problem_)) break;
+        if (offload && !may_use_hosts(problem_)) break;
         EvenCut cut = row.costs->cut(shape.stages, shape.micro_batches, 1, offload);
         if (cut.bounds.empty()) continue;
         if (any && cut.bounds == found_.back().bounds) continue;  // hosts change nothing

@@ -110,16 +110,20 @@ void EvenRow::set(int stages, std::int64_t micro_batches, double part_of_memory,
   offload_ = offload;
 }
 
+/// Returns the samples of a micro-batch that a device takes of a group with `rate`.
+double EvenRow::share_of(const Member& member, const Group& group, int i, int j,
+                         double rate) const {
+  if (group.members.size() == 1) return std::ceil(samples_ / member.devices);
+  const double slope = std::max(1e-15, sums_.seconds(member.kind, i, j).per_sample);
+  return std::max(1.0, samples_ / (slope * rate));
+}
+
 bool EvenRow::fits(int i, int j, int stage, double rate, StageHelp help) const {
   const Group& group = costs_[at(stage)];
   const bool several = group.members.size() > 1 || group.members.front().devices > 1;
   const double in_flight = std::min(micro_batches_, static_cast<double>(stages_ - stage));
   for (const Member& member : group.members) {
-    double share = std::ceil(samples_ / member.devices);
-    if (group.members.size() > 1) {
-      const double slope = std::max(1e-15, sums_.seconds(member.kind, i, j).per_sample);
-      share = std::max(1.0, samples_ / (slope * rate));
-    }
+    const double share = share_of(member, group, i, j, rate);
     const double bytes = sums_.memory(i, j, share, in_flight, several, help);
     if (bytes > part_of_memory_ * member.memory) return false;
   }
@@ -139,9 +143,16 @@ double EvenRow::stage_seconds(int i, int j, int stage) const {
   const double slowest =
       alike ? std::ceil(samples_ / group.members.front().devices) * slope : samples_ / rate;
   double seconds = fixed + slowest;
-  const double copies =
-      offload_ ? sums_.copy_seconds(group.members, i, j) / micro_batches_ : kFitsNowhere;
-  seconds = seconds_with_help(seconds, copies,
+  HostSeconds hosts;
+  if (offload_) {
+    hosts = {sums_.copy_seconds(group.members, i, j) / micro_batches_, 0};
+    for (const Member& member : group.members) {
+      const double share = share_of(member, group, i, j, rate);
+      hosts.activations =
+          std::max(hosts.activations, sums_.move_seconds(member.kind, i, j, share, seconds));
+    }
+  }
+  seconds = seconds_with_help(seconds, hosts,
                               [&](StageHelp help) { return fits(i, j, stage, rate, help); });
   const double bytes = sums_.gradient_bytes(i, j);
   return seconds + (bytes > 0 ? group.reduce.at(bytes) / micro_batches_ : 0);

@@ -76,6 +76,7 @@ class EvenRow {
   };
   void set(int stages, std::int64_t micro_batches, double part_of_memory, bool offload);
   double stage_seconds(int i, int j, int stage) const;
+  double share_of(const Member& member, const Group& group, int i, int j, double rate) const;
   bool fits(int i, int j, int stage, double rate, StageHelp help) const;
   std::vector<int> cut_within(double seconds) const;
   int end_within(int begin, int stage, double seconds) const;

@@ -97,16 +97,15 @@ class StageFitter {
   /// Returns a recomputation that keeps more, as much as the devices have memory for as they are;
   /// nothing if there is none.
   std::optional<Recomputation> keeping_more() {
-    int count = spec().recompute.segments;
-    while (count < kUsualSegments) count *= 2;
-    const std::optional<Recomputation> most = most_kept(count);
-    if (!most || most->part() >= spec().recompute.part()) return std::nullopt;
+    Recomputation form = spec().recompute;
+    while (form.segments < kUsualSegments) form.segments *= 2;
+    const std::optional<Recomputation> most = most_kept(form);
+    if (!most || most->segment_part() >= spec().recompute.segment_part()) return std::nullopt;
     return most;
   }
 
-  /// Returns the recomputation with which the stage needs least memory.
-  Recomputation smallest() {
-    Recomputation least = kWholeStage;
+  /// Returns the recomputation of the form of `least` with which the stage needs least memory.
+  Recomputation smallest(Recomputation least = kWholeStage) {
     if (!problem_.options.choose_segments) return least;
     const std::int64_t samples = *std::max_element(spec().shares.begin(), spec().shares.end());
     const auto bytes = [&](const Recomputation& recompute) {
@@ -114,9 +113,11 @@ class StageFitter {
     };
     std::int64_t needed = bytes(least);
     for (int count = 2; count <= most_segments(); count *= 2) {
-      const std::int64_t own = bytes({count, 0});
+      Recomputation more = least;
+      more.segments = count;
+      const std::int64_t own = bytes(more);
       if (own >= needed) break;
-      least = {count, 0};
+      least = more;
       needed = own;
     }
     return least;
@@ -139,14 +140,14 @@ class StageFitter {
     return best;
   }
 
-  /// Has the state in the memory of hosts, if it `may`, where that is faster than other help, or
-  /// there is none.
+  /// Has the state or activations in the memory of hosts, if it `may`, where that is faster than
+  /// other help, or there is none.
   std::optional<StageSpec> run(bool may_offload) {
-    const std::optional<Fitted> best = run_levels();
-    if (may_offload && !spec().state_in_host &&
+    const std::optional<Fitted> best = run_levels(may_offload);
+    if (may_offload && agpcs::may_offload(problem_) && !spec().state_in_host &&
         why_not_offload(strategy_, at(stage_), problem_.cluster).empty()) {
       spec().state_in_host = true;
-      std::optional<Fitted> in_host = run_levels();
+      std::optional<Fitted> in_host = run_levels(may_offload);
       if (in_host && (!best || in_host->seconds < best->seconds)) return std::move(in_host->spec);
     }
     if (!best) return std::nullopt;
@@ -162,14 +163,14 @@ class StageFitter {
 
   /// Divides gradients, and parameters, only where the stage recomputes otherwise, or does not fit:
   /// sums of gradients travel after each micro-batch, parameters before each pass, too.
-  std::optional<Fitted> run_levels() {
+  std::optional<Fitted> run_levels(bool in_hosts) {
     std::optional<Fitted> best;
     for (const StateLevel level : levels_) {
       if (!may_divide(problem_, level)) continue;
       if (level != StateLevel::kWhole && spec().devices.size() < 2) break;
       if (level >= StateLevel::kGradients && best && !best->spec.recompute) break;
       spec().state = level;
-      for (const Recomputation& recompute : recomputations()) {
+      for (const Recomputation& recompute : recomputations(in_hosts)) {
         std::optional<StageSpec> fitting =
             level == StateLevel::kWhole ? with(recompute) : with_divided(recompute);
         if (!fitting) continue;
@@ -189,7 +190,7 @@ class StageFitter {
   /// updated parameters travel, and what sums of each micro-batch take longer than backward passes.
   double seconds_of(const StageSpec& fitting) {
     constexpr double kBackwardPart = 2.0 / 3;
-    const double both_passes = slowest_seconds(problem_, timer_, fitting);
+    const double both_passes = slowest_seconds(problem_, timer_, fitting) + waits_of(fitting);
     const auto count = static_cast<double>(strategy_.micro_batches);
     if (fitting.state == StateLevel::kWhole) return both_passes * count + copies_of(fitting);
     const double half = all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
@@ -201,6 +202,18 @@ class StageFitter {
     const bool fills = fitting.state == StateLevel::kGradients;
     const double longer = fills ? std::max(0.0, half - backward) : 0;
     return (both_passes + longer) * count + half + copies_of(fitting);
+  }
+
+  /// Returns how many seconds the passes of a micro-batch take longer because activations are in
+  /// the memory of hosts.
+  double waits_of(const StageSpec& fitting) {
+    double most = 0;
+    for (std::size_t i = 0; i < fitting.devices.size() && fitting.recompute.in_host; ++i) {
+      const int kind = problem_.cluster.devices[at(fitting.devices[i])].kind;
+      most = std::max(most, evaluator_.copy_waits(strategy_, stage_, kind, fitting.shares[i],
+                                                  fitting.recompute));
+    }
+    return most;
   }
 
   /// Returns how many seconds updates take longer because the state is in the memory of hosts.
@@ -234,32 +247,43 @@ class StageFitter {
 
   /// Returns what is worth trying: to keep all, to recompute all at once, the number of segments
   /// with which the stage needs least memory, and to keep as many of them as the devices have
-  /// memory for as they are.
-  std::vector<Recomputation> recomputations() {
+  /// memory for as they are. The same of what keeps activations in the memory of hosts, if it may
+  /// be `in_hosts`.
+  std::vector<Recomputation> recomputations(bool in_hosts) {
     std::vector<Recomputation> all = {{}, kWholeStage};
     if (!problem_.options.choose_segments) return all;
-    const Recomputation least = smallest();
-    if (least != kWholeStage) all.push_back(least);
-    const auto most =
-        most_kept(std::min(most_segments(), std::max(least.segments, kUsualSegments)));
-    if (most) all.push_back(*most);
+    add_segments(kWholeStage, all);
+    const bool may = in_hosts && may_offload_activations(problem_) &&
+                     why_not_activations(strategy_, at(stage_), problem_.cluster).empty();
+    for (const bool again : {false, true}) {
+      if (may) add_segments({1, 0, again, true}, all);
+    }
     return all;
+  }
+
+  void add_segments(const Recomputation& form, std::vector<Recomputation>& all) {
+    const Recomputation least = smallest(form);
+    if (least != kWholeStage) all.push_back(least);
+    Recomputation more = least;
+    more.segments = std::min(most_segments(), std::max(least.segments, kUsualSegments));
+    if (const auto most = most_kept(more)) all.push_back(*most);
   }
 
   int most_segments() const { return static_cast<int>(std::min(ops_.size(), at(kMostSegments))); }
 
-  /// Returns the recomputation that keeps the most of `count` segments for which the devices have
-  /// memory; nothing if they have none for one.
-  std::optional<Recomputation> most_kept(int count) {
+  /// Returns the recomputation of the form of `most` that keeps the most of its segments for which
+  /// the devices have memory; nothing if they have none for one.
+  std::optional<Recomputation> most_kept(Recomputation most) {
     const Recomputation before = spec().recompute;
     const auto fits = [&](int kept) {
-      spec().recompute = {count, kept};
+      spec().recompute = most;
+      spec().recompute.kept = kept;
       return !lacks(problem_, evaluator_, strategy_, stage_);
     };
-    const int kept = largest_that_holds(0, count, fits);
+    most.kept = largest_that_holds(0, most.segments, fits);
     spec().recompute = before;
-    if (kept == 0) return std::nullopt;
-    return Recomputation{count, kept};
+    if (most.kept == 0) return std::nullopt;
+    return most;
   }
 
   std::optional<StageSpec> with(const Recomputation& recompute) {
@@ -354,9 +378,10 @@ std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
   return fitted;
 }
 
-bool has_state_in_hosts(const Strategy& strategy) {
-  return std::any_of(strategy.stages.begin(), strategy.stages.end(),
-                     [](const StageSpec& spec) { return spec.state_in_host; });
+bool uses_hosts(const Strategy& strategy) {
+  return std::any_of(strategy.stages.begin(), strategy.stages.end(), [](const StageSpec& spec) {
+    return spec.state_in_host || spec.recompute.in_host;
+  });
 }
 
 bool divides(const Strategy& strategy) {
@@ -378,11 +403,11 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     return evaluator.lacking(strategy) <= 0;  // nothing helps them yet
   const Strategy whole = with_whole_passes(strategy);
   bool divided = false, offloaded = false;
-  bool offload = offloads == Offloads::kYes && may_offload(problem);
+  bool offload = offloads == Offloads::kYes && may_use_hosts(problem);
   const auto fits_with = [&](std::span<const StateLevel> levels) {
     std::optional<Strategy> fitted = helped(problem, evaluator, whole, levels, move, offload);
     divided = fitted && divides(*fitted);
-    offloaded = offloaded || (fitted && has_state_in_hosts(*fitted));
+    offloaded = offloaded || (fitted && uses_hosts(*fitted));
     // A stage left with a single device has other programs, so the whole strategy is judged again.
     if (!fitted || evaluator.lacking(*fitted) > 0) return false;
     strategy = *std::move(fitted);
@@ -402,7 +427,7 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
            (more && may_divide(problem, most_divided) && fits_with(whole_or_most));
   };
   if (fits()) return true;
-  // So may what has no state in the memory of hosts, which all of a host's devices fill.
+  // So may what has nothing in the memory of hosts, which all of a host's devices fill.
   offload = false;
   return offloaded && fits();
 }
@@ -472,29 +497,6 @@ bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Stra
   largest_that_holds(std::int64_t{1}, most, fits_with);  // the last that fits is in `best`
   strategy = *std::move(best);
   return true;
-}
-
-bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
-  const int stages = static_cast<int>(strategy.stages.size()), round = round_size(strategy);
-  const auto fits = [&](int stage) {
-    const StageSpec& spec = strategy.stages[at(stage)];
-    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-      const std::int64_t bytes =
-          evaluator.replica_bytes(strategy, stage, spec.shares[i], spec.recompute);
-      if (bytes > problem.cluster.kind_of(spec.devices[i]).memory_bytes) return false;
-    }
-    return true;
-  };
-  bool all = true;
-  for (int first = 0; first < round; ++first) {
-    bool fit = fits(first);
-    for (int stage = first; stage < stages && !fit; stage += round) {
-      strategy.stages[at(stage)].recompute = kWholeStage;
-      fit = fits(first);
-    }
-    all = all && fit;
-  }
-  return all;
 }
 
 }  // namespace agpcs

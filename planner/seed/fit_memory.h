@@ -11,15 +11,15 @@ namespace agpcs {
 
 /// Whether a stage that lacks memory may have other samples and fewer devices.
 enum class SampleMoves : std::uint8_t { kNo, kYes };
-/// Whether it may have its state in the memory of hosts, where the problem may.
+/// Whether it may have its state or activations in the memory of hosts, where the problem may.
 enum class Offloads : std::uint8_t { kNo, kYes };
 
 /// Helps each stage that lacks memory, in the way that leaves its slowest device fastest:
 /// recomputation, at once or by segments, some of which may be kept; fewer samples for the devices
 /// that lack memory and more for those that do not (a device without room for a single sample
 /// leaves the stage), if they may `move`; the optimizer's state, or that and gradients, or these
-/// and parameters, divided among its devices, up to `most_divided`; the optimizer's state in the
-/// memory of hosts, if it `offloads`; or several of these. Returns
+/// and parameters, divided among its devices, up to `most_divided`; the optimizer's state or
+/// activations in the memory of hosts, if it `offloads`; or several of these. Returns
 /// false, with `strategy` as it was, if some stage cannot be helped; nothing helps stages with
 /// teams. Needs: no buckets; `evaluator` is the problem's. Cost: a few `replica_bytes` for each
 /// stage that lacks memory and each of its kinds.

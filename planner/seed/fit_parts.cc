@@ -57,4 +57,27 @@ bool fit_parts(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
   return lack <= 0;
 }
 
+bool fit_interleaved(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  const int stages = static_cast<int>(strategy.stages.size()), round = round_size(strategy);
+  const auto fits = [&](int stage) {
+    const StageSpec& spec = strategy.stages[at(stage)];
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const std::int64_t bytes =
+          evaluator.replica_bytes(strategy, stage, spec.shares[i], spec.recompute);
+      if (bytes > problem.cluster.kind_of(spec.devices[i]).memory_bytes) return false;
+    }
+    return true;
+  };
+  bool all = true;
+  for (int first = 0; first < round; ++first) {
+    bool fit = fits(first);
+    for (int stage = first; stage < stages && !fit; stage += round) {
+      strategy.stages[at(stage)].recompute = kWholeStage;
+      fit = fits(first);
+    }
+    all = all && fit;
+  }
+  return all;
+}
+
 }  // namespace agpcs

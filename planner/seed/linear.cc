@@ -138,7 +138,7 @@ class LinearSeeder : public Seeder {
     linear.least_before = [&](int i, int state) { return costs.least_before(i, state); };
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
       std::vector<std::pair<Partition, bool>> known;  // and whether their pipelines fit
-      for (int offload = 0; offload <= (may_offload(problem) ? 1 : 0); ++offload) {
+      for (int offload = 0; offload <= (may_use_hosts(problem) ? 1 : 0); ++offload) {
         for (const double part_of_memory : kPartsOfMemory) {
           if (unwanted()) return;
           costs.set(count, part_of_memory, offload == 1);

@@ -18,6 +18,8 @@ namespace agpcs {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+/// The part of activations in hosts that devices have: two of eight segments.
+constexpr double kPartHere = 0.25;
 
 }  // namespace
 
@@ -64,6 +66,12 @@ double PieceSums::gradient_bytes(int i, int j) const {
   return gradients_[at(j)] - gradients_[at(i)];
 }
 
+double PieceSums::move_seconds(int kind, int i, int j, double share, double seconds) const {
+  if (moves_[at(kind)] == kNever) return kNever;
+  const double copy = (kept_[at(j)] - kept_[at(i)]) * share * moves_[at(kind)];
+  return std::max(0.0, copy - seconds / 3) + std::max(0.0, copy - seconds * 2 / 3);
+}
+
 double PieceSums::copy_seconds(int kind, int i, int j) const {
   const double bytes = state_[at(j)] - state_[at(i)];
   return bytes > 0 ? bytes * copies_[at(kind)] : kNever;
@@ -81,10 +89,11 @@ PieceSums::Line PieceSums::memory_line(int i, int j, double received, double in_
   double resident = resident_[at(j)] - resident_[at(i)];
   if (help.in_host) resident += window(i, j) - (state_[at(j)] - state_[at(i)]);
   if (several) resident += rounded_[at(j)] - rounded_[at(i)];
-  const double kept = kept_[at(j)] - kept_[at(i)] + received;
-  const double of_sample = (help.recompute ? kept + (in_flight - 1) * received : kept * in_flight) +
-                           extra_[at(i)][at(j) - 1];
-  return {resident, of_sample};
+  const double own = kept_[at(j)] - kept_[at(i)], kept = own + received;
+  const double between = help.recompute ? kept + (in_flight - 1) * received
+                         : help.moves   ? own * kPartHere + in_flight * received
+                                        : kept * in_flight;
+  return {resident, between + extra_[at(i)][at(j) - 1]};
 }
 
 double PieceSums::memory(int i, int j, double share, double in_flight, bool several,
@@ -172,11 +181,12 @@ void PieceSums::sum_memory() {
 
 void PieceSums::find_copies() {
   copies_.assign(problem_.cluster.kinds.size(), kNever);
-  if (!may_offload(problem_)) return;
+  moves_ = copies_;
   for (const Device& device : problem_.cluster.devices) {
     const HostLink& link = problem_.cluster.kinds[at(device.kind)].host_link;
     if (!link.given() || problem_.cluster.hosts[at(device.host)].memory_bytes == 0) continue;
-    copies_[at(device.kind)] = 1 / link.bandwidth;
+    if (may_offload(problem_)) copies_[at(device.kind)] = 1 / link.bandwidth;
+    if (may_offload_activations(problem_)) moves_[at(device.kind)] = 1 / link.bandwidth;
   }
 }
 
@@ -269,10 +279,25 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later, double mos
   const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
   const double reduces = bytes > 0 ? all_reduce_[at(group)].at(bytes) / micro_batches_ : 0;
   if (seconds + reduces > most) return seconds + reduces;  // help makes no stage faster
-  const double copies = offload_ ? sums_.copy_seconds(members, i, j) / micro_batches_ : kNever;
+  HostSeconds hosts;
+  if (offload_) {
+    hosts = {sums_.copy_seconds(members, i, j) / micro_batches_, 0};
+    for (const Member& member : members) {
+      const double share = share_of(member, i, j, rate);
+      hosts.activations =
+          std::max(hosts.activations, sums_.move_seconds(member.kind, i, j, share, seconds));
+    }
+  }
   seconds = seconds_with_help(
-      seconds, copies, [&](StageHelp help) { return fits(i, j, members, rate, later, help); });
+      seconds, hosts, [&](StageHelp help) { return fits(i, j, members, rate, later, help); });
   return seconds + reduces;
+}
+
+/// Returns the samples of a micro-batch that a device takes of a group with `rate`.
+double LinearCosts::share_of(const Member& member, int i, int j, double rate) const {
+  const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
+  const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
+  return std::max(1.0, samples_ / (slope * rate));
 }
 
 bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,
@@ -282,9 +307,7 @@ bool LinearCosts::fits(int i, int j, const Members& group, double rate, int late
   const PieceSums::Line bytes =
       sums_.memory_line(i, j, sums_.received_[at(i)], in_flight, several, help);
   for (const Member& member : group) {
-    const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
-    const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
-    const double share = std::max(1.0, samples_ / (slope * rate));
+    const double share = share_of(member, i, j, rate);
     const double memory =
         part_of_memory_ * static_cast<double>(problem_.cluster.kinds[at(member.kind)].memory_bytes);
     if (bytes.fixed + bytes.per_sample * share > memory) return false;

@@ -25,20 +25,33 @@ std::vector<int> piece_bounds(const BlockGraph& blocks, int most);
 struct StageHelp {
   bool recompute = false;
   bool in_host = false;  ///< the optimizer's state is in the memory of hosts
+  bool moves = false;    ///< activations are there
+};
+
+/// What help in the memory of hosts adds to the seconds of a micro-batch, infinite if there is
+/// none.
+struct HostSeconds {
+  double state = std::numeric_limits<double>::infinity();
+  double activations = std::numeric_limits<double>::infinity();
 };
 
 /// Returns the seconds of a micro-batch in a stage that would take `seconds` if it kept all, with
-/// the help that takes least of those for which `fits(help)` holds; infinite if none does.
-/// `copies`: what the state in hosts adds, infinite if it cannot be there. A stage that fits has no
-/// help.
+/// the help that takes least of those for which `fits(help)` holds; infinite if none does. A stage
+/// that fits has no help.
 template <typename Fits>
-double seconds_with_help(double seconds, double copies, Fits fits) {
+double seconds_with_help(double seconds, const HostSeconds& hosts, Fits fits) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   const double repeated = seconds * 4 / 3;  // backward takes about twice as long as forward
+  const double moved = seconds + hosts.activations;
   if (fits(StageHelp{})) return seconds;
-  double least = fits(StageHelp{true, false}) ? repeated : kNever;
-  if (seconds + copies < least && fits(StageHelp{false, true})) least = seconds + copies;
-  if (repeated + copies < least && fits(StageHelp{true, true})) least = repeated + copies;
+  double least = fits(StageHelp{true}) ? repeated : kNever;
+  const auto lower = [&](double helped, StageHelp help) {
+    if (helped < least && fits(help)) least = helped;
+  };
+  lower(seconds + hosts.state, {false, true});
+  lower(moved, {false, false, true});
+  lower(repeated + hosts.state, {true, true});
+  lower(moved + hosts.state, {false, true, true});
   return least;
 }
 
@@ -80,6 +93,11 @@ class PieceSums {
     for (const auto& member : members) slowest = std::max(slowest, copy_seconds(member.kind, i, j));
     return slowest;
   }
+  /// Returns how many seconds longer the passes of a micro-batch over pieces [i, j) take on a
+  /// device of `kind` with `share` samples, which takes `seconds` for them, if its activations are
+  /// in the memory of its host: what copies take longer than passes. Infinite if they cannot be
+  /// there.
+  double move_seconds(int kind, int i, int j, double share, double seconds) const;
 
  private:
   friend class LinearCosts;
@@ -101,6 +119,7 @@ class PieceSums {
   std::vector<double> resident_;            // bytes, prefix sums
   std::vector<double> state_;               // the optimizer's part of them
   std::vector<double> copies_;              // by kind: seconds per byte of state in hosts
+  std::vector<double> moves_;               // by kind: seconds per byte of activations there
   std::vector<double> kept_;      // bytes of a sample, without what is received, prefix sums
   std::vector<double> received_;  // bytes of a sample that a piece keeps of what it receives
   std::vector<std::vector<double>> extra_;  // bytes of a sample beyond what is kept: [first, last]
@@ -109,15 +128,15 @@ class PieceSums {
 /// The costs of stages of PieceSums on the groups of a lattice for M micro-batches. A stage takes
 /// what its fastest split of samples takes, where mixed groups may split a sample, plus its
 /// all-reduce spread over the micro-batches. If it would not fit otherwise, it recomputes, or has
-/// its state in the memory of hosts if it may. It takes forever if it does not fit at all:
-/// parameters, gradients, optimizer state, what min(M, later + 1) micro-batches keep, and the most
-/// that a piece needs besides.
+/// its state or activations in the memory of hosts if it may. It takes forever if it does not fit
+/// at all: parameters, gradients, optimizer state, what min(M, later + 1) micro-batches keep, and
+/// the most that a piece needs besides.
 class LinearCosts {
  public:
   /// `model` looks up the all-reduces of groups that look alike, also those of other lattices.
   LinearCosts(const PieceSums& sums, const DeviceLattice& lattice, RoughModel& model);
   /// Sets the number of micro-batches, the part of their devices that stages may fill, and whether
-  /// they may have their state in the memory of hosts.
+  /// they may have their state or activations in the memory of hosts.
   void set(std::int64_t micro_batches, double part_of_memory, bool offload = false);
 
   /// As in ChainProblem.
@@ -139,6 +158,7 @@ class LinearCosts {
   };
   using Members = std::vector<Member>;
   Members members_of(const std::vector<DeviceId>& devices) const;
+  double share_of(const Member& member, int i, int j, double rate) const;
   bool fits(int i, int j, const Members& group, double rate, int later, StageHelp help) const;
   Line link_between(const LinearPlace& exit, const LinearPlace& entry) const;
   static Line line_of(double at_1_mib, double at_32_mib);

@@ -161,6 +161,13 @@ Result<GradientSet> gradients_of(const Plan& plan, int rank) {
                     "  hint: a plan made with --without offload, or agpcs-run",
                     plan.stages[static_cast<std::size_t>(stage)].name));
   }
+  if (plan.stages[static_cast<std::size_t>(stage)].activations_in_host) {
+    return invalid_input(fmt::format(
+        "stage {} keeps activations in the memory of hosts, and a reducer leaves passes "
+        "to its caller\n"
+        "  hint: a plan without activations-in=host",
+        plan.stages[static_cast<std::size_t>(stage)].name));
+  }
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_shared() || !bucket.is_of(stage)) continue;
     return invalid_input(fmt::format(

@@ -27,6 +27,13 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   plan_ = plan;
   rank_ = rank;
   feed_.find_shares(graph_, plan_, stage_, rank, options_);
+  if (plan_.stages[static_cast<std::size_t>(stage_)].activations_in_host) {
+    return {StatusCode::kUnavailable,
+            fmt::format("stage {} has activations in the memory of hosts, which agpcs-run does not "
+                        "replay yet\n"
+                        "  hint: a plan without activations-in=host",
+                        plan_.stages[static_cast<std::size_t>(stage_)].name)};
+  }
   AGPCS_RETURN_IF_ERROR(choose_device());
   AGPCS_RETURN_IF_ERROR(use_threads(options_.threads));
   note_precision();

@@ -169,14 +169,29 @@ RowFigure divided_figure(const Plan& plan, int stage) {
           level == StateLevel::kWhole ? "-" : std::string(name_of(level)), ""};
 }
 
-/// Returns "device" or "host": where the optimizer's state of a stage lies.
-RowFigure place_figure(const PlanStage& stage) {
-  return {stage.state_in_host ? 1.0 : 0.0, stage.state_in_host ? "host" : "device", ""};
+/// Returns "device" or "host": where something of a stage lies.
+RowFigure place_figure(bool in_host) {
+  return {in_host ? 1.0 : 0.0, in_host ? "host" : "device", ""};
 }
 
-/// Returns the row of a stage, with how it saves memory if some stage does so in that way.
-TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool divide,
-                   bool offload) {
+/// The ways in which stages of a plan save memory, which are columns where some stage does so.
+struct Savings {
+  bool recompute = false, divide = false, state_in_host = false, activations_in_host = false;
+};
+
+Savings savings_of(const Plan& plan) {
+  Savings savings;
+  for (const PlanStage& stage : plan.stages) {
+    savings.recompute = savings.recompute || stage.recompute;
+    savings.state_in_host = savings.state_in_host || stage.state_in_host;
+    savings.activations_in_host = savings.activations_in_host || stage.activations_in_host;
+  }
+  savings.divide = std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                               [](const PlanBucket& bucket) { return bucket.is_sharded(); });
+  return savings;
+}
+
+TableRow stage_row(const Evaluated& best, std::size_t s, const Savings& savings) {
   const PlanStage& stage = best.plan.stages[s];
   const StageEstimate& times = best.estimate.stages[s];
   const int index = static_cast<int>(s);
@@ -188,9 +203,10 @@ TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool di
        {static_cast<double>(parameters), count_text(parameters), ""},
        counted(buckets_of(best.plan, index))},
       {fmt::format("{}", s * kMostRows / best.plan.stages.size())}};  // joins neighbours
-  if (recompute) row.figures.push_back(recomputed_figure(stage));
-  if (divide) row.figures.push_back(divided_figure(best.plan, index));
-  if (offload) row.figures.push_back(place_figure(stage));
+  if (savings.recompute) row.figures.push_back(recomputed_figure(stage));
+  if (savings.divide) row.figures.push_back(divided_figure(best.plan, index));
+  if (savings.activations_in_host) row.figures.push_back(place_figure(stage.activations_in_host));
+  if (savings.state_in_host) row.figures.push_back(place_figure(stage.state_in_host));
   row.figures.push_back(seconds_figure(times.forward_seconds));
   row.figures.push_back(seconds_figure(times.backward_seconds));
   return row;
@@ -199,23 +215,19 @@ TableRow stage_row(const Evaluated& best, std::size_t s, bool recompute, bool di
 std::string stage_table(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
   const Plan& plan = best.plan;
-  const bool recompute = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                     [](const PlanStage& stage) { return stage.recompute; });
-  const bool divide = std::any_of(plan.buckets.begin(), plan.buckets.end(),
-                                  [](const PlanBucket& bucket) { return bucket.is_sharded(); });
-  const bool offload = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                   [](const PlanStage& stage) { return stage.state_in_host; });
+  const Savings savings = savings_of(plan);
   std::vector<TableRow> rows;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!plan.stages[s].idle()) rows.push_back(stage_row(best, s, recompute, divide, offload));
+    if (!plan.stages[s].idle()) rows.push_back(stage_row(best, s, savings));
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
   std::vector<TableColumn> columns = {
       {"stage", 5, true}, {"devices"}, {"operators"}, {"parameters"}, {"buckets"}};
-  if (recompute) columns.push_back({"recomputed"});
-  if (divide) columns.push_back({"divided"});
-  if (offload) columns.push_back({"state in"});
+  if (savings.recompute) columns.push_back({"recomputed"});
+  if (savings.divide) columns.push_back({"divided"});
+  if (savings.activations_in_host) columns.push_back({"activations in"});
+  if (savings.state_in_host) columns.push_back({"state in"});
   columns.insert(columns.end(), {{"forward"}, {"backward"}});
   std::string text = table_text(columns, cells);
   return "\n" + text.insert(text.find('\n'), "  of a micro-batch") + teams_lines(plan);
@@ -393,6 +405,7 @@ Json stages_json(const Evaluated& best) {
                       {"state", name_of(divided_state(best.plan, static_cast<int>(s)))},
                       {"forward_seconds", best.estimate.stages[s].forward_seconds},
                       {"backward_seconds", best.estimate.stages[s].backward_seconds}});
+    if (stage.activations_in_host) stages.back()["activations_in"] = "host";
     if (stage.state_in_host) stages.back()["state_in"] = "host";
   }
   return stages;

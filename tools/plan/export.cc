@@ -171,16 +171,26 @@ void warn_of_recomputation(const Plan& plan, std::string_view hint, Console cons
   }
 }
 
-void warn_of_state_in_hosts(const Plan& plan, Console console) {
+void warn_of_hosts(const Plan& plan, bool PlanStage::*in_host, std::string_view what,
+                   std::string_view hint, Console console) {
   for (const PlanStage& stage : plan.stages) {
-    if (!stage.state_in_host) continue;
+    if (!(stage.*in_host)) continue;
     console.err << fmt::format(
-        "agpcs-plan: warning: stage {} has the optimizer's state in the memory of hosts, which the "
-        "export does not say\n"
-        "  hint: offload the optimizer of its ranks, or make the plan with --without offload\n",
-        stage.name);
+        "agpcs-plan: warning: stage {} has {} in the memory of hosts, which the export does not "
+        "say\n"
+        "  hint: {}\n",
+        stage.name, what, hint);
     return;
   }
+}
+
+void warn_of_hosts(const Plan& plan, Console console) {
+  warn_of_hosts(plan, &PlanStage::state_in_host, "the optimizer's state",
+                "offload the optimizer of its ranks, or make the plan with --without offload",
+                console);
+  warn_of_hosts(plan, &PlanStage::activations_in_host, "activations",
+                "offload the activations of its ranks, or take a plan without activations-in=host",
+                console);
 }
 
 constexpr std::string_view kCheckpointing =
@@ -189,7 +199,7 @@ constexpr std::string_view kCheckpointing =
 Status export_torch_schedule(const ExportOptions& o, const Plan& plan, Console console) {
   AGPCS_TRY(const std::string csv, torch_schedule_csv(plan));
   warn_of_recomputation(plan, kCheckpointing, console);
-  warn_of_state_in_hosts(plan, console);
+  warn_of_hosts(plan, console);
   return write_file(o.output, csv, console);
 }
 
@@ -221,7 +231,7 @@ Status export_torchtitan(const ExportOptions& o, const Plan& plan, Console conso
   AGPCS_TRY(const TrainingModel model, model_to_export(o, plan, console));
   AGPCS_TRY(const std::string toml, torchtitan_toml(plan, model.graph, schedule));
   warn_of_recomputation(plan, "[activation_checkpoint] in torchtitan's settings", console);
-  warn_of_state_in_hosts(plan, console);
+  warn_of_hosts(plan, console);
   AGPCS_RETURN_IF_ERROR(write_file(schedule, schedule_lines(plan), console));
   return write_file(o.output, toml, console);
 }
@@ -234,7 +244,7 @@ Status export_megatron_layout(const ExportOptions& o, const Plan& plan, Console 
       "--recompute-granularity full, with --recompute-method uniform for segments of "
       "as many layers each, and block where a stage keeps some",
       console);
-  warn_of_state_in_hosts(plan, console);
+  warn_of_hosts(plan, console);
   if (plan.schedule != Schedule::k1F1B) {
     console.err << fmt::format(
         "agpcs-plan: warning: the plan's schedule is {}, and Megatron's is 1f1b\n",

@@ -92,6 +92,7 @@ Json stage_json(const PlanStage& stage) {
   Json json = {{"name", stage.name}, {"recompute", stage.recompute}};
   if (stage.has_teams()) json["body"] = fmt::format("t{}", stage.body);
   if (!stage.segments.empty()) json["segments"] = stage.segments;
+  if (stage.activations_in_host) json["activations_in"] = "host";
   if (stage.state_in_host) json["state_in"] = "host";
   if (stage.odd >= 0) json["odd"] = stage.odd;
   json["replicas"] = replicas;

@@ -36,6 +36,19 @@ std::string busy(const Plan& plan, const std::string& device) {
   return e == nullptr ? "-" : fmt::format("{:.0f}%", 100 * e->value);
 }
 
+/// Returns "activations of 5 segments lie in the memory of hosts, of 40 of 120 operators on
+/// devices".
+std::string host_activations_text(const PlanStage& stage) {
+  if (stage.segments.empty()) return "activations lie in the memory of hosts";
+  const std::int64_t all = operator_count(stage);
+  const std::int64_t moved =
+      std::accumulate(stage.segments.begin(), stage.segments.end(), std::int64_t{0});
+  std::string text = fmt::format("activations of {} lie in the memory of hosts",
+                                 plural(std::ssize(stage.segments), "segment"));
+  if (moved == all) return text;
+  return text + fmt::format(", of {} of {} on devices", all - moved, plural(all, "operator"));
+}
+
 /// Returns "1024", or "1024 or 1023".
 std::string micro_batch_sizes(const Plan& plan) {
   const std::int64_t larger = plan.micro_batch_size(0);
@@ -320,6 +333,7 @@ std::string stage_text(const Plan& plan, int index) {
     }
   }
   text += device_table(plan, stage);
+  if (stage.activations_in_host) text += fmt::format("  {}\n", host_activations_text(stage));
   if (stage.state_in_host) text += "  the optimizer's state lies in the memory of hosts\n";
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
                       spell_expected(plan, "forward " + stage.name),

@@ -75,6 +75,7 @@ class BodyChecker {
     };
     together(stage_.idle(), "no operators");
     together(stage_.recompute, "recompute=yes");
+    together(stage_.activations_in_host, "activations-in=host");
     together(stage_.state_in_host, "state-in=host");
     together(plan_.parts_backward(), fmt::format("the schedule is {}", name_of(plan_.schedule)));
     for (const PlanBucket& bucket : plan_.buckets) {

@@ -99,6 +99,7 @@ RoughModel::RoughModel(const Problem& problem)
     backward_of_.push_back(timer.seconds(kind, blocks.samples) -
                            timer.forward_seconds(kind, blocks.samples));
   }
+  if (may_offload_activations(problem)) kept_of_ = kept_of_blocks(problem);
   const Cluster& cluster = problem.cluster;
   for (Lanes* const lanes : {&cut_, &forward_, &backward_}) {
     lanes->seconds.resize(cluster.links.size() + 2 * cluster.devices.size());
@@ -161,6 +162,8 @@ const std::vector<RoughModel::Passes>& RoughModel::compute(const Strategy& strat
                                                            RoughStep& rough) {
   std::vector<Passes>& passes = passes_;
   passes.assign(strategy.stages.size(), {});
+  std::vector<double> kept(passes.size());
+  for (std::size_t b = 0; b < kept_of_.size(); ++b) kept[at(stage_of_block_[b])] += kept_of_[b];
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
     Passes& slowest = passes[s];
@@ -170,18 +173,21 @@ const std::vector<RoughModel::Passes>& RoughModel::compute(const Strategy& strat
       rough.busy += busy * static_cast<double>(strategy.micro_batches);
     }
     int last_kind = kNone;
-    double forward = 0, own = 0;
+    double forward = 0, own = 0, out = 0, in = 0;
     for (std::size_t i = 0; i < spec.devices.size() && !spec.has_teams(); ++i) {
       const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
       if (kind != last_kind || spec.shares[i] != spec.shares[i - 1]) {
         forward = timers[s]->forward_seconds(kind, spec.shares[i]);
         own = timers[s]->seconds(kind, spec.shares[i]) + spec.recompute.part() * forward;
+        const double copies = copy_seconds(spec, kept[s], kind, spec.shares[i]);
+        out = std::max(0.0, copies - forward);  // what a pass waits for them
+        in = std::max(0.0, copies - (own - forward));
         last_kind = kind;
       }
       rough.busy += own * static_cast<double>(strategy.micro_batches);
-      slowest.forward = std::max(slowest.forward, forward);
-      slowest.backward = std::max(slowest.backward, own - forward);
-      slowest.both = std::max(slowest.both, own);
+      slowest.forward = std::max(slowest.forward, forward + out);
+      slowest.backward = std::max(slowest.backward, own - forward + in);
+      slowest.both = std::max(slowest.both, own + out + in);
       if (strategy.schedule != Schedule::kZeroBubble) continue;
       slowest.weight = std::max(slowest.weight, timers[s]->weight_seconds(kind, spec.shares[i]));
     }

@@ -196,6 +196,8 @@ class RoughModel {
   double end_of_sums(const Reduction& reduction);
   void reduce(const Strategy& strategy, const std::vector<StageTimer*>& timers,
               const std::vector<Passes>& passes, const std::vector<double>& way, RoughStep& rough);
+  static std::vector<double> kept_of_blocks(const Problem& problem);
+  double copy_seconds(const StageSpec& spec, double kept, int kind, std::int64_t share) const;
   static double held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, const RoughStep& rough);
   std::map<std::vector<int>, GradientSum> take_shared();
@@ -227,6 +229,7 @@ class RoughModel {
   std::vector<GradientSum> gradients_;  // by block
   std::vector<double> backward_of_;     // by block: seconds of backward on the first device
   std::vector<OpId> first_op_;          // by block
+  std::vector<double> kept_of_;         // by block, bytes of a sample; empty: none go to hosts
   std::vector<int> stage_of_block_;     // for the current strategy
   std::vector<int> run_end_;  // by block: the next one of another stage, or the number of blocks
   std::vector<Net> nets_;

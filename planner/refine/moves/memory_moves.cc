@@ -32,6 +32,7 @@ class MemoryLister {
     list_divisions();
     list_in_flight(starved);
     list_places_of_state();
+    list_places_of_activations();
   }
 
  private:
@@ -59,7 +60,9 @@ class MemoryLister {
       if (!now) continue;
       const auto change = [&](int segments, int kept) {
         if (segments < 1 || segments > kMostSegments || kept < 0 || kept >= segments) return;
-        const Recomputation changed = {segments, kept};
+        Recomputation changed = now;
+        changed.segments = segments;
+        changed.kept = kept;
         if (changed != now) add(SetMemory{s, changed});
       };
       change(2 * now.segments, 2 * now.kept);
@@ -190,6 +193,36 @@ class MemoryLister {
       add_place(kAllStages, true, Recomputation{});
     }
     if (any) add_place(kAllStages, false);
+  }
+
+  /// Lists stages that may have activations in the memory of hosts: those that recompute or have
+  /// state there; and how else stages that have may help themselves.
+  void list_places_of_activations() {
+    if (!may_offload_activations(problem_)) return;
+    int others = 0;
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      const Recomputation& now = spec.recompute;
+      if (!now && !spec.state_in_host) continue;
+      if (!why_not_activations(s_, at(s), problem_.cluster).empty()) continue;
+      if (now.in_host) {
+        add(SetMemory{s, Recomputation{now.segments, now.kept, !now.again, true}});
+        add(SetMemory{s, Recomputation{now.segments, now.kept, true, false}});
+        continue;
+      }
+      ++others;
+      add(SetMemory{s, in_host_of(now, false)});
+      if (now) add(SetMemory{s, in_host_of(now, true)});
+    }
+    if (others > 1) add(SetMemory{kAllStages, kUsualInHost});
+  }
+
+  static constexpr Recomputation kUsualInHost = {8, 1, false, true};
+  static Recomputation in_host_of(const Recomputation& now, bool again) {
+    Recomputation in_host = now.segments > 1 ? now : kUsualInHost;
+    in_host.again = again;
+    in_host.in_host = true;
+    return in_host;
   }
 
   void add_place(int stage, bool in_host, std::optional<Recomputation> recompute = std::nullopt,

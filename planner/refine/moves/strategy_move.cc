@@ -85,8 +85,11 @@ std::string_view text_of(InFlight in_flight) {
 std::string text_of(const Recomputation& recompute) {
   if (!recompute) return "keep";
   if (recompute == kWholeStage) return "recompute";
-  return fmt::format("recompute {} of {} segments of", recompute.segments - recompute.kept,
-                     recompute.segments);
+  const int less = recompute.segments - recompute.kept;
+  const std::string of = fmt::format("{} of {} segments of", less, recompute.segments);
+  if (!recompute.in_host) return fmt::format("recompute {}", of);
+  return fmt::format("{} {}", recompute.again ? "recompute, and have in hosts," : "have in hosts",
+                     of);
 }
 
 std::string_view text_of(CutRule rule) {

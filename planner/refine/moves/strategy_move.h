@@ -110,9 +110,9 @@ enum class InFlight : std::uint8_t {
   kHalfAsMany,
 };
 
-/// Lets the devices of a stage, or of all stages, keep less or more: recompute their activations or
-/// keep them, divide the optimizer's state and gradients among them or keep them whole, have fewer
-/// or more micro-batches in flight. One of these, as a rule.
+/// Lets the devices of a stage, or of all stages, keep less or more: recompute their activations,
+/// have them in the memory of hosts or keep them, divide the optimizer's state and gradients among
+/// them or keep them whole, have fewer or more micro-batches in flight. One of these, as a rule.
 struct SetMemory {
   int stage = kAllStages;
   std::optional<Recomputation> recompute = std::nullopt;

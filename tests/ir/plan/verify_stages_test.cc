@@ -38,7 +38,8 @@ TEST(Segments, AreReadAndPrinted) {
 TEST(Segments, AreOfStagesThatRecompute) {
   EXPECT_EQ(message_with("recompute=no segments=1"),
             "m.plan: error: stage s0 has segments, but recompute=no\n"
-            "  hint: segments are recomputed: recompute=yes, or no segments=");
+            "  hint: segments are recomputed, or have activations in hosts: recompute=yes, "
+            "activations-in=host, or no segments=");
 }
 
 TEST(Segments, HaveOperatorsOfTheStage) {
@@ -85,6 +86,32 @@ TEST(StateInTheHost, IsOfOptimizersThatRememberSomething) {
   EXPECT_EQ(plan.ok() ? "accepted" : plan.status().message(),
             "m.plan: error: stage s0 has state-in=host, but the optimizer remembers nothing\n"
             "  hint: leave out state-in=");
+}
+
+TEST(ActivationsInTheHost, AreReadAndPrinted) {
+  for (const std::string_view place :
+       {"recompute=no activations-in=host", "recompute=no segments=2 activations-in=host",
+        "recompute=yes segments=2,1 activations-in=host state-in=host"}) {
+    const std::string text = testing::plan_text_with("recompute=no", place);
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_TRUE(plan->stages[0].activations_in_host);
+    EXPECT_FALSE(plan->stages[1].activations_in_host);
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+}
+
+TEST(ActivationsInTheHost, AreSaidInOneWay) {
+  EXPECT_EQ(message_with("recompute=no activations-in=device"),
+            "m.plan:8:59: error: activations-in is 'device'\n"
+            "    stage s0 ranks=0-1 devices=a/0-1 samples=3,1 recompute=no activations-in=device "
+            "operators=3\n"
+            "                                                              "
+            "^~~~~~~~~~~~~~~~~~~~~\n"
+            "  hint: activations-in=host, or no activations-in= where devices keep activations");
+  EXPECT_EQ(message_with("recompute=no segments=3 activations-in=host"),
+            "m.plan: error: stage s0 has one segment of all its operators\n"
+            "  hint: that is activations-in=host without segments=");
 }
 
 }  // namespace

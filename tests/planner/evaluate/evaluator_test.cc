@@ -252,6 +252,47 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfStateInTheMemoryOfHosts) {
   }
 }
 
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfActivationsInTheMemoryOfHosts) {
+  for (const std::int64_t room : {std::int64_t{1} << 16, std::int64_t{1} << 30}) {
+    Training training = problem_->training;
+    training.optimizer.kind = OptimizerKind::kAdam;
+    Cluster cluster = problem_->cluster;
+    for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
+    for (Host& host : cluster.hosts) host.memory_bytes = room;
+    const auto made = Problem::make(problem_->graph, cluster, training, problem_->options);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const Problem& problem = **made;
+    Rng rng(22);
+    Evaluator evaluator(problem);
+    int longer = 0, offloaded = 0;
+    for (int i = 0; i < 50 && !HasFailure(); ++i) {
+      Strategy strategy = random_strategy(rng, problem);
+      for (StageSpec& spec : strategy.stages) {
+        spec.recompute.segments = between(rng, 0, 9);
+        if (!spec.recompute) continue;
+        spec.recompute.kept = between(rng, 0, spec.recompute.segments - 1);
+      }
+      fit_in_flight(strategy);
+      const double before = evaluator.evaluate(strategy).step_seconds;
+      for (StageSpec& spec : strategy.stages) {
+        spec.state_in_host = rng.below(2) == 0;
+        spec.recompute.in_host = spec.recompute && rng.below(4) > 0;
+        spec.recompute.again = !spec.recompute.in_host || rng.below(2) == 0;
+      }
+      fit_offload(strategy, problem.cluster);
+      for (const StageSpec& spec : strategy.stages) offloaded += spec.recompute.in_host ? 1 : 0;
+      const Score score = evaluator.evaluate(strategy);
+      expect_equal(score, by_simulation(problem, strategy),
+                   print_strategy(strategy, problem.graph, problem.cluster));
+      EXPECT_EQ(evaluator.lacking(strategy), score.lacking);
+      EXPECT_LE(score.lacking, MemoryBound(problem).most_lacking(strategy));
+      longer += score.step_seconds > before ? 1 : 0;
+    }
+    EXPECT_GT(offloaded, 10);
+    EXPECT_GT(longer, 0);
+  }
+}
+
 TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfInterleavedStages) {
   Rng rng(15);
   Evaluator evaluator(*problem_);

@@ -147,6 +147,12 @@ std::string state_cell(const PlanStage& stage, StateLevel divides) {
   return stage.state_in_host ? text + ", in hosts' memory" : text;
 }
 
+/// Returns "recomputed in 5 segments, in hosts' memory": what a stage does to keep less.
+std::string recomputation_cell(const PlanStage& stage) {
+  const std::string text = stage.recompute ? recomputation_text(stage) : "no";
+  return stage.activations_in_host ? text + ", activations in hosts' memory" : text;
+}
+
 Json stage_rows(const ReportInput& input) {
   const Plan& plan = input.step.plan;
   Json rows = Json::array();
@@ -167,7 +173,7 @@ Json stage_rows(const ReportInput& input) {
                                                 : fmt::format("{} to {}", *least, *most)},
                     {"operators", operator_count(stage)},
                     {"parameters", elements_text(parameter_count(plan, static_cast<int>(s)))},
-                    {"recomputation", stage.recompute ? recomputation_text(stage) : "no"},
+                    {"recomputation", recomputation_cell(stage)},
                     {"state", state_cell(stage, divides)},
                     {"in_flight", in_flight},
                     {"forward", figure(times.forward_seconds, "s")},

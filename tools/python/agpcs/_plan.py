@@ -36,6 +36,7 @@ class Stage:
     #: where replicas are teams: the further members of each, parallel to `ranks`, which are the first ones
     further: tuple[tuple[int, ...], ...] = ()
     further_devices: tuple[tuple[str, ...], ...] = ()
+    activations_in: str = "device"  #: where what its segments keep between passes lies: "device", or "host"
     state_in: str = "device"  #: where the optimizer's state lies: "device", or "host" for the memory of hosts
 
     @property
@@ -226,6 +227,14 @@ def refuse_idle(plan: Plan) -> None:
                            "  hint: plan without idle_ranks")
 
 
+def refuse_host_activations(plan: Plan) -> None:
+    """Raises PlanMismatch where a stage of the plan has activations in the memory of hosts."""
+    name = next((stage.name for stage in plan.stages if stage.activations_in != "device"), None)
+    if name is not None:
+        raise PlanMismatch(f"stage {name} of the plan of {plan.model} has activations in the memory of hosts, which agpcs.torch.Job does not "
+                           "play yet\n  hint: a plan without activations-in=host")
+
+
 def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
          freeze: Iterable[str] = (), train: Iterable[str] = (), inference_graph: bool = False,
          precision: str | None = None, attention: str | None = None, wire_type: str | None = None,
@@ -347,7 +356,7 @@ def _stage(data):
     further = [tuple(tuple(member[key] for member in r["further"]) for r in replicas) if "body" in data else ()
                for key in ("rank", "device")]
     return Stage(data["name"], *(tuple(r[key] for r in replicas) for key in ("rank", "device", "samples")), *further,
-                 state_in=data.get("state_in", "device"))
+                 activations_in=data.get("activations_in", "device"), state_in=data.get("state_in", "device"))
 
 
 def _groups(data, stages):

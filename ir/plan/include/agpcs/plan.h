@@ -69,6 +69,11 @@ struct PlanStage {
   /// just before their own backward. The operators after them keep what they need. Empty: all
   /// operators are one segment.
   std::vector<std::int64_t> segments;
+  /// What the segments keep between the passes of a micro-batch lies in the memory of the ranks'
+  /// hosts: what they read if they `recompute`, else all that they need. It is copied there beside
+  /// the forward pass of the segment that follows, and comes back beside the backward pass of that
+  /// one. What other stages have or need stays on the device.
+  bool activations_in_host = false;
   /// What the optimizer remembers lies in the memory of the ranks' hosts. `update` brings it to the
   /// device in pieces, and takes each piece back when it has been updated.
   bool state_in_host = false;
