@@ -31,14 +31,14 @@ struct ProblemOptions {
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
   /// The most that stages may divide (`StageSpec::state`).
   StateLevel most_divided = StateLevel::kParameters;
-  bool choose_in_flight = true;      ///< stages may differ from 1F1B's textbook (`StageSpec`)
-  bool part_backward = true;         ///< backward passes may be parted (Schedule::kZeroBubble)
-  bool choose_segments = true;       ///< stages may recompute in parts (`Recomputation`)
-  bool choose_teams = false;         ///< replicas of stages may be teams (docs/design/teams.md)
-  bool choose_unlike = true;         ///< those of one stage may have unlike numbers of members
-  bool offload = true;               ///< state may be in the memory of hosts (`StageSpec`)
-  bool offload_activations = false;  ///< so may activations, which nothing replays yet
-  bool cut_modules = true;           ///< stages may have parts of modules (`BlockOptions`)
+  bool choose_in_flight = true;     ///< stages may differ from 1F1B's textbook (`StageSpec`)
+  bool part_backward = true;        ///< backward passes may be parted (Schedule::kZeroBubble)
+  bool choose_segments = true;      ///< stages may recompute in parts (`Recomputation`)
+  bool choose_teams = false;        ///< replicas of stages may be teams (docs/design/teams.md)
+  bool choose_unlike = true;        ///< those of one stage may have unlike numbers of members
+  bool offload = true;              ///< state may be in the memory of hosts (`StageSpec`)
+  bool offload_activations = true;  ///< so may activations (`Recomputation`)
+  bool cut_modules = true;          ///< stages may have parts of modules (`BlockOptions`)
 };
 
 /// A model, a cluster and a training, with what every seeder needs of them. A problem is made in

@@ -165,7 +165,7 @@ Result<GradientSet> gradients_of(const Plan& plan, int rank) {
     return invalid_input(fmt::format(
         "stage {} keeps activations in the memory of hosts, and a reducer leaves passes "
         "to its caller\n"
-        "  hint: a plan without activations-in=host",
+        "  hint: a plan made with --without activations, or agpcs-run",
         plan.stages[static_cast<std::size_t>(stage)].name));
   }
   for (const PlanBucket& bucket : plan.buckets) {

@@ -181,8 +181,7 @@ Result<FixedTensors> fixed_tensors(const Graph& graph, const std::vector<TensorI
 
 Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>& ops,
                                      std::int64_t samples, const std::vector<TensorId>& keep,
-                                     at::Device device,
-                                     const std::vector<std::size_t>& segment_ends) {
+                                     at::Device device, const SegmentEnds& segments) {
   AGPCS_RETURN_IF_ERROR(check_kernels(graph, ops));
   StageCode code;
   code.graph_ = &graph;
@@ -190,7 +189,7 @@ Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>
   code.draws_here_ = draws_itself(device);
   code.bind(ops);
   code.find_last_uses(keep);
-  code.find_segments(keep, segment_ends);
+  code.find_segments(keep, segments);
   AGPCS_RETURN_IF_ERROR(code.load_constants(keep, device));
   return code;
 }
@@ -251,15 +250,14 @@ void StageCode::find_last_uses(const std::vector<TensorId>& keep) {
   }
 }
 
-void StageCode::find_segments(const std::vector<TensorId>& keep,
-                              const std::vector<std::size_t>& segment_ends) {
+void StageCode::find_segments(const std::vector<TensorId>& keep, const SegmentEnds& segments) {
   std::size_t first = 0;
-  for (const std::size_t end : segment_ends) {
-    segments_.push_back({first, end, true, {}, {}});
+  for (const std::size_t end : segments.ends) {
+    segments_.push_back({first, end, segments.recomputed, segments.in_host, {}, {}});
     first = end;
   }
   if (first < steps_.size() || segments_.empty()) {
-    segments_.push_back({first, steps_.size(), false, {}, {}});
+    segments_.push_back({first, steps_.size(), false, false, {}, {}});
   }
   std::set<TensorId> wanted(keep.begin(), keep.end());
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {

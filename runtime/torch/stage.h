@@ -22,30 +22,37 @@ class LabelCounter;
 class ParameterUses;
 class PassClock;
 
+/// Where segments of a stage end (ir/strategy/segments.h), and what these do.
+struct SegmentEnds {
+  std::vector<std::size_t> ends;
+  bool recomputed = true;
+  bool in_host = false;  ///< what they keep between the passes lies in the memory of the host
+};
+
 class StageCode {
  public:
   /// Binds `ops` (a stage's operators, ascending) for `samples` samples on `device`. Tensors in
-  /// `keep` survive a run; all others are dropped after their last use. Recomputed segments end at
-  /// `segment_ends`, as of ir/strategy/segments.h. Errors: operators have no kernel (it names all
-  /// of them), or a constant has no values.
+  /// `keep` survive a run; all others are dropped after their last use. Errors: operators have no
+  /// kernel (it names all of them), or a constant has no values.
   static Result<StageCode> compile(const Graph& graph, const std::vector<OpId>& ops,
                                    std::int64_t samples, const std::vector<TensorId>& keep,
-                                   at::Device device,
-                                   const std::vector<std::size_t>& segment_ends = {});
+                                   at::Device device, const SegmentEnds& segments = {});
 
   /// Returns, ascending, the tensors that the stage reads and does not make, except constants.
   const std::vector<TensorId>& inputs() const { return inputs_; }
 
-  /// Operators that run together. What follows the recomputed segments is one segment more, which
-  /// is not recomputed.
+  /// Operators that run together. What follows the given segments is one segment more, which
+  /// is not recomputed, and keeps all on the device.
   struct Segment {
     std::size_t first = 0, end = 0;  ///< indices of operators
-    bool recomputed = false;
+    bool recomputed = false, in_host = false;
     std::vector<TensorId> inputs;   ///< as of the stage: ascending, without constants
     std::vector<TensorId> results;  ///< ascending: what it makes that is in `keep` or read after it
   };
-  /// Returns the segments, in the operators' order. There is one if nothing is recomputed.
+  /// Returns the segments, in the operators' order. There is one if none were given.
   const std::vector<Segment>& segments() const { return segments_; }
+  /// Returns the stage's constants on the device.
+  const std::unordered_map<TensorId, at::Tensor>& constants() const { return constants_; }
   /// Returns the operator of an index in a segment.
   OpId operator_at(std::size_t index) const { return steps_[index].op; }
 
@@ -92,8 +99,7 @@ class StageCode {
   void bind(const std::vector<OpId>& ops);
   Status load_constants(const std::vector<TensorId>& keep, at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
-  void find_segments(const std::vector<TensorId>& keep,
-                     const std::vector<std::size_t>& segment_ends);
+  void find_segments(const std::vector<TensorId>& keep, const SegmentEnds& segments);
   void run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
                 const Run& run) const;
 

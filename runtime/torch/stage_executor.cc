@@ -4,6 +4,7 @@
 
 #include "ir/strategy/memory.h"
 #include "ir/strategy/segments.h"
+#include "ir/strategy/stage_memory.h"
 #include "runtime/torch/data/data.h"
 #include "runtime/torch/threads.h"
 
@@ -27,13 +28,6 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   plan_ = plan;
   rank_ = rank;
   feed_.find_shares(graph_, plan_, stage_, rank, options_);
-  if (plan_.stages[static_cast<std::size_t>(stage_)].activations_in_host) {
-    return {StatusCode::kUnavailable,
-            fmt::format("stage {} has activations in the memory of hosts, which agpcs-run does not "
-                        "replay yet\n"
-                        "  hint: a plan without activations-in=host",
-                        plan_.stages[static_cast<std::size_t>(stage_)].name)};
-  }
   AGPCS_RETURN_IF_ERROR(choose_device());
   AGPCS_RETURN_IF_ERROR(use_threads(options_.threads));
   note_precision();
@@ -45,6 +39,7 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   }
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
   AGPCS_RETURN_IF_ERROR(stage.has_teams() ? prepare_team(ops) : prepare_code(ops));
+  if (stage.activations_in_host) AGPCS_RETURN_IF_ERROR(prepare_host(ops));
   AGPCS_RETURN_IF_ERROR(feed_.find_inputs(ops, inputs(), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
@@ -84,7 +79,21 @@ Result<StageCode> StageExecutor::compile(const std::vector<OpId>& ops, std::int6
   std::vector<TensorId> keep = cuts_.outgoing();
   if (has_loss_) keep.push_back(graph_.loss);
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
-  return StageCode::compile(graph_, ops, samples, keep, device_, segment_ends(stage, ops.size()));
+  const SegmentEnds segments{segment_ends(stage, ops.size()), stage.recompute,
+                             stage.activations_in_host};
+  return StageCode::compile(graph_, ops, samples, keep, device_, segments);
+}
+
+/// Finds which activations go to the host's memory.
+Status StageExecutor::prepare_host(const std::vector<OpId>& ops) {
+  if (!SavesToHost::prepare()) {
+    return {StatusCode::kUnavailable,
+            "activations in the host's memory: autograd's engine is another program's"};
+  }
+  copies_ = std::make_unique<HostCopies>(device_);
+  moved_ = StageMemoryModel(graph_, plan_.training)
+               .moved(parts_of_stage(plan_, graph_, stage_, ops), feed_.larger().samples);
+  return {};
 }
 
 Status StageExecutor::choose_device() {
@@ -137,6 +146,7 @@ std::string StageExecutor::recording_obstacle() const {
   if (why.empty() && plan_.stages[static_cast<std::size_t>(stage_)].state_in_host) {
     why = "its optimizer's state is in the host's memory";
   }
+  if (why.empty() && copies_) why = "its activations are in the host's memory";
   if (why.empty() && asked_device_ != kNone) {
     why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
   }

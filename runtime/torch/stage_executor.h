@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -150,6 +151,7 @@ class StageExecutor final : public OneStageExecutor {
   Status prepare_code(const std::vector<OpId>& ops);
   Status prepare_team(const std::vector<OpId>& ops);
   Result<StageCode> compile(const std::vector<OpId>& ops, std::int64_t samples);
+  Status prepare_host(const std::vector<OpId>& ops);
   Status choose_device();
   void note_precision();
   Status allocate_weights();
@@ -190,10 +192,12 @@ class StageExecutor final : public OneStageExecutor {
   std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
   bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
-  std::unique_ptr<BusyClock> busy_;      // nullptr until it is asked
-  std::unique_ptr<PassClock> clock_;     // nullptr: there is no observer
-  std::vector<SegmentPasses> passes_;    // by micro-batch
-  std::vector<PutOffProducts> put_off_;  // likewise; empty: backward passes are not parted
+  std::unique_ptr<BusyClock> busy_;        // nullptr until it is asked
+  std::unique_ptr<PassClock> clock_;       // nullptr: there is no observer
+  std::unique_ptr<HostCopies> copies_;     // nullptr: activations stay on the device
+  std::map<TensorId, std::size_t> moved_;  // those that do not, and with which segment they go
+  std::vector<SegmentPasses> passes_;      // by micro-batch
+  std::vector<PutOffProducts> put_off_;    // likewise; empty: backward passes are not parted
   std::int64_t step_ = 0;
   int batch_ = 0;              // of the step
   at::Tensor samples_before_;  // that number on a GPU that draws itself; else undefined

@@ -139,7 +139,7 @@ void StageExecutor::compute(int micro_batch, Values& values) {
   if (team_) {
     team_->forward(pass, feed_.share_of(micro_batch).samples, values, run);
   } else {
-    passes_[pass].forward(graph_, code_of(micro_batch), values, run);
+    passes_[pass].forward(graph_, code_of(micro_batch), values, run, {copies_.get(), &moved_});
   }
 }
 

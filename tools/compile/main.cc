@@ -143,8 +143,9 @@ void add_search_options(CLI::App& app, Arguments& a) {
              "numbers of micro-batches in flight than 1F1B's textbook, or part backward passes; "
              "zero-bubble: they part backward passes; interleaved: devices have several stages "
              "each; "
-             "segments: stages recompute other than as a "
-             "whole)")
+             "segments: stages recompute other than as a whole; offload: stages have the "
+             "optimizer's state or activations in the memory of hosts; activations: they have "
+             "activations there)")
       ->delimiter(',');
   app.add_option("--cut-at", a.compile.cut_at,
                  "where stages may be cut: " + joined(cut_words()) +

@@ -75,8 +75,8 @@ std::vector<std::string> all_reduce_words() {
 }
 
 std::vector<std::string> dimension_words() {
-  return {"state",       "gradients", "parameters", "schedules", "zero-bubble",
-          "interleaved", "segments",  "offload",    "teams",     "unlike-teams"};
+  return {"state",    "gradients", "parameters",  "schedules", "zero-bubble", "interleaved",
+          "segments", "offload",   "activations", "teams",     "unlike-teams"};
 }
 
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }

@@ -276,6 +276,7 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options.part_backward = with("schedules") && with("zero-bubble");
   input.problem_options.choose_segments = with("segments");
   input.problem_options.offload = with("offload");
+  input.problem_options.offload_activations = with("offload") && with("activations");
   input.problem_options.choose_teams = with("teams");
   input.problem_options.choose_unlike = with("unlike-teams");
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {

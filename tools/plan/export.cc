@@ -189,7 +189,7 @@ void warn_of_hosts(const Plan& plan, Console console) {
                 "offload the optimizer of its ranks, or make the plan with --without offload",
                 console);
   warn_of_hosts(plan, &PlanStage::activations_in_host, "activations",
-                "offload the activations of its ranks, or take a plan without activations-in=host",
+                "offload the activations of its ranks, or make the plan with --without activations",
                 console);
 }
 

@@ -213,6 +213,8 @@ struct LiveCase {
   const char* pipeline = nullptr;  // the schedule of two stages
   bool skips = false;
   bool in_host = false;  // the optimizer's state
+  bool moves = false;    // activations, of the segments that `recompute` says
+  bool again = true;     // these segments are computed again, too
 };
 void PrintTo(const LiveCase& live, std::ostream* out) { *out << live.name; }
 
@@ -235,7 +237,11 @@ TEST_P(LiveBytesOf, AreThoseOfTheMemoryModel) {
   Plan plan = live_case.pipeline != nullptr
                   ? pipeline(graph, live_case.pipeline, live_case.samples)
                   : plan_at(graph, live_case.level, live_case.recompute, live_case.samples);
-  for (PlanStage& stage : plan.stages) stage.state_in_host = live_case.in_host;
+  for (PlanStage& stage : plan.stages) {
+    stage.state_in_host = live_case.in_host;
+    stage.activations_in_host = live_case.moves;
+    stage.recompute = stage.recompute && live_case.again;
+  }
   const std::vector<MemoryUse> predicted = *peak_memory(plan, graph);
   for (const int rank : {0, 1}) {
     const std::int64_t peak = live_peak(graph, plan, rank);
@@ -280,6 +286,16 @@ INSTANTIATE_TEST_SUITE_P(
         LiveCase{"parameters_of_a_stage_that_recomputes", StateLevel::kParameters, " recompute", 2},
         LiveCase{"state_in_the_host", StateLevel::kWhole, "", 2, nullptr, false, true},
         LiveCase{"divided_state_in_the_host", StateLevel::kOptimizer, "", 2, nullptr, false, true},
+        LiveCase{"activations_in_the_host", StateLevel::kWhole, " recompute=6/8", 16, nullptr,
+                 false, false, true, false},
+        LiveCase{"all_activations_in_the_host", StateLevel::kWhole, " recompute=8/8", 16, nullptr,
+                 false, false, true, false},
+        LiveCase{"skips_and_activations_in_the_host", StateLevel::kWhole, " recompute=6/8", 16,
+                 nullptr, true, false, true, false},
+        LiveCase{"recomputed_and_in_the_host", StateLevel::kWhole, " recompute=4/8", 16, nullptr,
+                 false, false, true, true},
+        LiveCase{"state_and_activations_in_the_host", StateLevel::kOptimizer, " recompute=6/8", 16,
+                 nullptr, false, true, true, false},
         LiveCase{"pipeline", StateLevel::kWhole, "", 4, "1f1b"},
         LiveCase{"interleaved_pipeline", StateLevel::kWhole, "", 4, "interleaved"},
         LiveCase{"interleaved_pipeline_of_few_samples", StateLevel::kWhole, "", 1, "interleaved"},

@@ -57,11 +57,16 @@ Graph graph_with_skips() {
   return graph;
 }
 
-/// Returns a plan of one device whose stage recomputes `segments`; none: it recomputes nothing.
+/// What segments do with what they would keep.
+enum class Keep : std::uint8_t { kAgain, kInHost, kAgainInHost };
+
+/// Returns a plan of one device whose stage recomputes `segments`, or has their activations in its
+/// host; none: it keeps all.
 Plan plan_in_segments(const Graph& graph, const std::string& strategy, std::int64_t batch,
-                      std::vector<std::int64_t> segments) {
+                      std::vector<std::int64_t> segments, Keep keep = Keep::kAgain) {
   Plan plan = testing::plan_of(graph, testing::one_device(), strategy, batch);
-  plan.stages[0].recompute = !segments.empty();
+  plan.stages[0].recompute = !segments.empty() && keep != Keep::kInHost;
+  plan.stages[0].activations_in_host = !segments.empty() && keep != Keep::kAgain;
   const bool whole = segments == std::vector{static_cast<std::int64_t>(graph.ops.size())};
   if (!whole) plan.stages[0].segments = std::move(segments);
   const Status valid = verify_plan(plan);
@@ -90,6 +95,29 @@ TEST(Segments, TrainAsAStageThatKeepsAll) {
       expect_near(again.value(name), plain.value(name));
     }
   }
+}
+
+// Values that come back are those that left, and those that are computed again.
+TEST(Segments, TrainTheSameToTheBitWithActivationsInTheHost) {
+  const Graph graph = graph_with_skips();
+  const char* strategy = "micro-batches 2\nstage a/0=8 : *\n";
+  const std::vector<std::vector<std::int64_t>> all = {
+      {10}, {2, 8}, {3, 2, 2, 3}, {4}, {2, 3, 1}, std::vector<std::int64_t>(10, 1), {1, 1, 1}};
+  for (const Keep keep : {Keep::kInHost, Keep::kAgainInHost}) {
+    for (const std::vector<std::int64_t>& segments : all) {
+      SCOPED_TRACE(::testing::PrintToString(segments));
+      StageDriver here(graph, plan_in_segments(graph, strategy, 16, segments));
+      StageDriver moved(graph, plan_in_segments(graph, strategy, 16, segments, keep));
+      EXPECT_EQ(moved.steps(4), here.steps(4));
+      for (const char* name : {"w1", "w2", "scale", "bias", "mean", "variance", "w3"}) {
+        EXPECT_EQ(moved.value(name), here.value(name)) << name;
+      }
+    }
+  }
+  StageDriver plain(graph, plan_in_segments(graph, strategy, 16, {}));
+  StageDriver moved(graph, plan_in_segments(graph, strategy, 16, all[0], Keep::kInHost));
+  EXPECT_EQ(moved.steps(4), plain.steps(4));
+  EXPECT_EQ(moved.value("w1"), plain.value("w1"));
 }
 
 // Writes down the gradients of each bucket when it is released.
@@ -185,6 +213,29 @@ TEST(Segments, HoldWhatTheMemoryModelSays) {
   EXPECT_GT(held[0] - held[1], 8 * activation);
   EXPECT_GT(peaks[1] - peaks[2], 5 * activation);
   EXPECT_GT(held[3] - held[2], 3 * activation);
+}
+
+TEST(Segments, LeaveWhatTheMemoryModelSaysOnTheDevice) {
+  const Graph graph = testing::graph_of_layers({"Gelu", "Tanh"});
+  const std::int64_t weight = kWidth * kWidth * 4, logits = kSamples * 8 * 4;
+  const char* strategy = "micro-batches 1\nstage a/0=256 : *\n";
+  const Bytes plain = bytes_of_model(graph, plan_in_segments(graph, strategy, kSamples, {}));
+  const std::vector<std::vector<std::int64_t>> all = {{19},   {5, 4, 4, 6}, {5, 4},
+                                                      {9, 4}, {3, 4, 4, 4}, {2, 3, 4, 3, 3, 4}};
+  for (const Keep keep : {Keep::kInHost, Keep::kAgainInHost}) {
+    for (const std::vector<std::int64_t>& segments : all) {
+      SCOPED_TRACE(::testing::PrintToString(segments));
+      const Plan plan = plan_in_segments(graph, strategy, kSamples, segments, keep);
+      const StageMemory memory = testing::memory_of_layers(graph, plan);
+      const Bytes model = bytes_of_model(graph, plan), executor = bytes_of_executor(graph, plan);
+      EXPECT_NEAR(static_cast<double>(executor.held), static_cast<double>(model.held), 64);
+      EXPECT_LT(executor.peak, model.peak + weight + logits);
+      EXPECT_GT(executor.peak, model.peak * 9 / 10);
+      if (keep == Keep::kInHost) {
+        EXPECT_EQ(memory.host_in_flight(), plain.held - model.held);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ def refuse_host_activations(plan: Plan) -> None:
     name = next((stage.name for stage in plan.stages if stage.activations_in != "device"), None)
     if name is not None:
         raise PlanMismatch(f"stage {name} of the plan of {plan.model} has activations in the memory of hosts, which agpcs.torch.Job does not "
-                           "play yet\n  hint: a plan without activations-in=host")
+                           "play yet\n  hint: agpcs.plan(..., without=['activations'])")
 
 
 def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
@@ -257,7 +257,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
-    stages; "segments", so that stages recompute all or nothing; "offload", so that the optimizer's state stays on devices.
+    stages; "segments", so that stages recompute all or nothing; "offload", so that the optimizer's state and activations stay
+    on devices; "activations", so that activations do.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
