@@ -36,7 +36,7 @@ std::string busy(const Plan& plan, const std::string& device) {
   return e == nullptr ? "-" : fmt::format("{:.0f}%", 100 * e->value);
 }
 
-/// Returns "activations of 5 segments lie in the memory of hosts, of 40 of 120 operators on
+/// Returns "activations of 5 segments lie in the memory of hosts, those of 40 of 120 operators on
 /// devices".
 std::string host_activations_text(const PlanStage& stage) {
   if (stage.segments.empty()) return "activations lie in the memory of hosts";
@@ -46,7 +46,7 @@ std::string host_activations_text(const PlanStage& stage) {
   std::string text = fmt::format("activations of {} lie in the memory of hosts",
                                  plural(std::ssize(stage.segments), "segment"));
   if (moved == all) return text;
-  return text + fmt::format(", of {} of {} on devices", all - moved, plural(all, "operator"));
+  return text + fmt::format(", those of {} of {} on devices", all - moved, plural(all, "operator"));
 }
 
 /// Returns "1024", or "1024 or 1023".

@@ -183,8 +183,7 @@ Plan random_plan(const std::vector<Parameter>& parameters, int ranks, Rng& rng) 
   Plan plan;
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == 0 || rng.below(2) == 0) {
-      plan.stages.push_back(
-          {fmt::format("s{}", plan.stages.size()), {}, {}, {}, -1, false, {}, false, {}});
+      plan.stages.emplace_back().name = fmt::format("s{}", plan.stages.size());
     }
     plan.stages.back().ranks.push_back(rank);
     plan.stages.back().samples.push_back(1);
@@ -286,15 +285,10 @@ TEST_P(StateMovesOver, RanksThatSendAndReceiveAtOnceDoNotBlockEachOther) {
   const auto plan_of = [&](int first) {
     Plan plan;
     for (int stage = 0; stage < 2; ++stage) {
-      plan.stages.push_back({fmt::format("s{}", stage),
-                             {2 * stage, 2 * stage + 1},
-                             {},
-                             {1, 1},
-                             -1,
-                             false,
-                             {},
-                             false,
-                             {}});
+      PlanStage& made = plan.stages.emplace_back();
+      made.name = fmt::format("s{}", stage);
+      made.ranks = {2 * stage, 2 * stage + 1};
+      made.samples = {1, 1};
       plan.buckets.push_back({"b", stage, AllReduce::kRing, DType::kFp64, {}, -1});
     }
     for (int i = 0; i < 4; ++i) {

@@ -124,6 +124,20 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan.text, text)
         self.assertEqual((plan.batch, plan.micro_batches), (64, 4))
 
+    def test_activations_lie_in_hosts_where_that_is_asked_for(self):
+        layers = "".join(f"  w{i} = ConstantOfShape (square)\n  h{i} = MatMul ({f'x{i - 1}' if i > 1 else 'x'}, w{i})\n"
+                         f"  x{i} = Relu (h{i})\n" for i in range(1, 6))
+        with tempfile.TemporaryDirectory() as folder:
+            model, cluster = pathlib.Path(folder, "deep.onnxtxt"), pathlib.Path(folder, "cluster.yaml")
+            model.write_text('<ir_version: 8, opset_import: ["": 17]>\ndeep (float[n, 1024] x) => (float[n, 1024] logits)\n{\n'
+                             f"  square = Constant <value_ints = [1024, 1024]> ()\n{layers}  logits = MatMul (x5, w5)\n}}\n")
+            cluster.write_text("device_kinds: {gpu: {memory: 540MB, memory_bandwidth: 400GB/s, peak: {fp32: 5TFLOPS}, "
+                               "launch_overhead: 0, host_link: {bandwidth: 12GB/s}}}\n"
+                               "hosts: [{name: a, devices: {kind: gpu}, memory: 4GB}]\ntraining: {batch: 16384, optimizer: sgd}\n")
+            plans = [agpcs.plan(model, cluster, micro_batches=1, bound=False, host_activations=asked) for asked in (False, True)]
+        self.assertEqual([plan.stages[0].activations_in for plan in plans], ["device", "host"])
+        self.assertLess(plans[1].estimates.step_seconds, plans[0].estimates.step_seconds)
+
     def test_groups_shares_and_estimates_of_unequal_devices(self):
         plan = agpcs.plan(RESNET, MIXED, data_parallel=True)
         self.assertEqual(plan.ranks, 8)

@@ -218,6 +218,35 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithStateInTheMemoryOfHosts) {
   }
 }
 
+TEST(TrainingByPlan, EqualsTrainingAloneWithActivationsInTheMemoryOfHosts) {
+  for (const char* const model : {"bert", "conv"}) {
+    const Graph graph =
+        testing::training_graph(std::string("tests/system/training/models/") + model + ".onnx");
+    Training training = testing::training_of(kBatch);
+    training.optimizer = kOptimizations[1].optimizer;
+    training.optimizer.max_norm = 0.5;
+    Trained want =
+        testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
+    if (std::string(model) == "bert") without_noise(want);
+    for (const Shares& shares : {Shares{{4}}, Shares{{3, 1}}, Shares{{2, 2}, {3, 1}}}) {
+      for (const Recomputation& kept :
+           {Recomputation{1, 0, false, true}, {6, 2, false, true}, {6, 2, true, true}}) {
+        Plan plan = testing::plan_with(graph, training, shares, 2, kept);
+        ASSERT_TRUE(plan.stages[0].activations_in_host);
+        if (shares[0].size() > 1) {
+          plan = testing::divided(graph, plan, {2, 3}, StateLevel::kGradients);
+          for (PlanStage& stage : plan.stages) stage.state_in_host = true;
+        }
+        Trained got = testing::train(graph, plan, kSteps, seeded());
+        if (std::string(model) == "bert") without_noise(got);
+        SCOPED_TRACE(fmt::format("{}, {} stages of {}, {} segments{}", model, shares.size(),
+                                 shares[0].size(), kept.segments, kept.again ? " again" : ""));
+        testing::expect_equal_training(got, want, kTolerance);
+      }
+    }
+  }
+}
+
 TEST(TrainingByPlan, EqualsTrainingAloneWithPartedBackwardPassesAndDividedState) {
   const Graph graph = testing::training_graph("tests/system/training/models/bert.onnx");
   for (const Optimization& optimization : kOptimizations) {

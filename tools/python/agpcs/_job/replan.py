@@ -220,7 +220,6 @@ class Replanning:
         if all(stage.state_in == "device" for stage in self._running.stages):
             unknown = (*unknown, "offload")
         known = unknown if self._running.without is None else self._running.without
-        known = (*known, "activations")  # a job does not play plans with these in hosts yet
         return known if self.may_divide else (*known, "state", "offload")
 
     def _better(self, search):
