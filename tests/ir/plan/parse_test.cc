@@ -248,7 +248,7 @@ TEST(PlanText, AMisspelledKeyGetsTheRightOne) {
             "    stage s0 ranks=0-1 devices=a/0-1 smaples=3,1 recompute=no operators=3\n"
             "                                     ^~~~~~~~~~~\n"
             "  hint: did you mean 'samples'? keys: ranks, devices, samples, odd, body, "
-            "members, recompute, segments, state-in, operators");
+            "members, recompute, segments, activations-in, state-in, operators");
 }
 
 TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
@@ -257,7 +257,7 @@ TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
             "    stage s0 ranks=0-1 samples=3,1 recompute=no operators=3\n"
             "                       ^~~~~~~~~~~\n"
             "  hint: keys come in this order: ranks, devices, samples, odd, body, "
-            "members, recompute, segments, state-in, operators");
+            "members, recompute, segments, activations-in, state-in, operators");
   EXPECT_EQ(message_with(" interrupted=no", ""),
             "m.plan:2:67: error: 'made-by' line ends where 'interrupted=' is expected\n"
             "    made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none evaluations=0\n"
