@@ -44,6 +44,7 @@ const StageNeeds& StageTable::needs(StageInfo& stage, const ReplicaKey& replica)
   const auto repeated = [&](std::size_t first, std::size_t end) {
     needs.backward[end - 1] = elapsed;
     begun = true;
+    if (!replica.recompute.again) return;
     double again = 0;
     for (std::size_t i = first; i < end; ++i) again += times[at(ops[i])].forward;
     elapsed += again;

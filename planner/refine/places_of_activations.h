@@ -15,7 +15,8 @@ namespace agpcs {
 /// stages.
 /// Needs: `strategy` fits, with `score`; `evaluator` is the problem's.  Gives: a step that is no
 /// longer, and its score.  Cost: four evaluations, and some twenty times that of memory, for each
-/// stage that keeps less and some more, up to twice.
+/// stage that keeps less, and for each of up to three smaller numbers of micro-batches; up to
+/// twice.
 void choose_places_of_activations(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                                   Score& score);
 

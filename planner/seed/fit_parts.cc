@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of fit_memory that makes stages with teams fit.
+// The parts of fit_memory that make stages with teams fit, and interleaved ones.
 #include "ir/base/at.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team/parts.h"

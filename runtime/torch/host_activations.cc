@@ -68,17 +68,18 @@ HostCopies::HostCopies(at::Device device) : device_(device) {
 HostCopies::~HostCopies() = default;
 
 at::Tensor HostCopies::take(std::int64_t bytes) {
-  std::vector<at::Tensor>& free = free_[bytes];
-  if (free.empty()) {
+  const auto free = free_.lower_bound(bytes);
+  if (free == free_.end()) {
     return device_.is_cuda() ? host_memory({bytes}, at::kByte, device_) : unpinned(bytes);
   }
-  at::Tensor memory = std::move(free.back());
-  free.pop_back();
+  at::Tensor memory = std::move(free->second);
+  free_.erase(free);
   return memory;
 }
 
 void HostCopies::give_back(at::Tensor memory) {
-  free_[memory.numel()].push_back(std::move(memory));
+  const std::int64_t bytes = memory.numel();
+  free_.emplace(bytes, std::move(memory));
 }
 
 HostCopies::MomentPtr HostCopies::copy(const std::vector<at::Tensor>& from,
@@ -117,14 +118,18 @@ struct HostPass::Kept::Memory {
   }
   HostCopies& copies;
   c10::Storage here;
-  at::Tensor there;
-  std::size_t segment;  // with which it goes
+  at::Tensor there;        // may be longer
+  std::int64_t bytes = 0;  // once it goes
+  std::size_t segment;     // with which it goes
 };
 
 at::Tensor HostPass::Kept::tensor() const {
   const at::NoGradGuard no_gradients;
   return at::empty({0}, options_).set_(memory_->here, offset_, sizes_, strides_);
 }
+
+// After a pass that failed, a copy may be under way, to memory that is free from now on.
+HostPass::~HostPass() { copies_.await(moment_); }
 
 void HostPass::begin(std::size_t segment) {
   segment_ = segment;
@@ -188,8 +193,8 @@ void HostPass::end_forward() {
 
 void HostPass::begin_in(std::size_t segment) {
   for (const std::shared_ptr<Memory>& memory : of_[segment]) {
-    const at::Tensor here = at::empty(
-        {memory->there.numel()}, at::TensorOptions().dtype(at::kByte).device(copies_.device()));
+    const at::Tensor here =
+        at::empty({memory->bytes}, at::TensorOptions().dtype(at::kByte).device(copies_.device()));
     memory->here = here.storage();
   }
   begin_copy(of_[segment], Way::kIn);
@@ -207,8 +212,11 @@ void HostPass::begin_copy(const Memories& memories, Way way) {
   std::vector<at::Tensor> here, there;
   for (const std::shared_ptr<Memory>& memory : memories) {
     here.push_back(bytes_of(memory->here, copies_.device()));
-    if (way == Way::kOut) memory->there = copies_.take(here.back().numel());
-    there.push_back(memory->there);
+    if (way == Way::kOut) {
+      memory->bytes = here.back().numel();
+      memory->there = copies_.take(memory->bytes);
+    }
+    there.push_back(memory->there.narrow(0, 0, memory->bytes));
   }
   moment_ = way == Way::kOut ? copies_.copy(here, there) : copies_.copy(there, here);
 }

@@ -3,8 +3,9 @@
 // passes of a micro-batch.
 //
 // Tensors go there by the memory that they share, each once. On a CUDA device, copies have a stream
-// of their own; on a CPU, they take turns with what is computed, at the moment when a CUDA device
-// would wait for them, so that as much lives at a time.
+// of their own. On a CPU, they take turns with what is computed: what leaves does so at the moment
+// when a CUDA device would wait for it, and what comes back at once, so that as much lives at a
+// time.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,8 +30,8 @@ class HostCopies {
   HostCopies& operator=(const HostCopies&) = delete;
 
   at::Device device() const { return device_; }
-  /// Returns `bytes` bytes of the host's memory, pinned if copies there run beside kernels. They
-  /// are not counted among what lives on a device, also where that is a CPU.
+  /// Returns at least `bytes` bytes of the host's memory, pinned if copies there run beside
+  /// kernels. They are not counted among what lives on a device, also where that is a CPU.
   at::Tensor take(std::int64_t bytes);
   /// Gives such memory back, of which all copies have begun.
   void give_back(at::Tensor memory);
@@ -47,8 +48,8 @@ class HostCopies {
  private:
   struct Stream;
   at::Device device_;
-  std::unique_ptr<Stream> stream_;                        // nullptr: copies take turns
-  std::map<std::int64_t, std::vector<at::Tensor>> free_;  // by bytes
+  std::unique_ptr<Stream> stream_;                // nullptr: copies take turns
+  std::multimap<std::int64_t, at::Tensor> free_;  // by bytes
 };
 
 /// What segments keep for one micro-batch. Each is given tensors while its forward pass runs. Then
@@ -58,6 +59,7 @@ class HostCopies {
 class HostPass {
  public:
   explicit HostPass(HostCopies& copies) : copies_(copies) {}
+  ~HostPass();
   HostPass(const HostPass&) = delete;
   HostPass& operator=(const HostPass&) = delete;
 

@@ -144,7 +144,10 @@ RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int
                          !senders.has_teams() && !receivers.has_teams();
   small_cut_.back.clear();
   KnownCut& known = remembers ? known_cut(senders, receivers, bytes) : small_cut_;
-  if (known.back.empty()) pass_cut(senders, receivers, bytes, known);
+  if (known.back.empty()) {
+    pass_cut(senders, receivers, bytes, known);
+    if (remembers) remembered_loads_ += known.forward.size() + known.back.size();
+  }
   for (const auto& [lane, seconds] : known.back) back.add(lane, seconds);
   for (const auto& [lane, seconds] : known.forward) forward_.add(lane, seconds);
   const double seconds = known.seconds;
@@ -190,7 +193,6 @@ void RoughModel::pass_cut(const StageSpec& senders, const StageSpec& receivers, 
     cut.forward.push_back({lane, std::exchange(cut_.seconds[lane], 0.0)});
   }
   cut_.busy.clear();
-  remembered_loads_ += cut.forward.size() + cut.back.size();
 }
 
 }  // namespace agpcs

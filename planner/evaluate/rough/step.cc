@@ -163,7 +163,11 @@ const std::vector<RoughModel::Passes>& RoughModel::compute(const Strategy& strat
   std::vector<Passes>& passes = passes_;
   passes.assign(strategy.stages.size(), {});
   std::vector<double> kept(passes.size());
-  for (std::size_t b = 0; b < kept_of_.size(); ++b) kept[at(stage_of_block_[b])] += kept_of_[b];
+  const bool copies_any = std::ranges::any_of(
+      strategy.stages, [](const StageSpec& spec) { return spec.recompute.in_host; });
+  for (std::size_t b = 0; copies_any && b < kept_of_.size(); ++b) {
+    kept[at(stage_of_block_[b])] += kept_of_[b];
+  }
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
     Passes& slowest = passes[s];

@@ -137,6 +137,8 @@ class Plan(unittest.TestCase):
             plans = [agpcs.plan(model, cluster, micro_batches=1, bound=False, host_activations=asked) for asked in (False, True)]
         self.assertEqual([plan.stages[0].activations_in for plan in plans], ["device", "host"])
         self.assertLess(plans[1].estimates.step_seconds, plans[0].estimates.step_seconds)
+        with self.assertRaisesRegex(agpcs.UsageError, "host_activations=True and without"):
+            agpcs.plan(MODEL, CLUSTER, host_activations=True, without=["offload"])
 
     def test_groups_shares_and_estimates_of_unequal_devices(self):
         plan = agpcs.plan(RESNET, MIXED, data_parallel=True)

@@ -229,10 +229,13 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithActivationsInTheMemoryOfHosts) {
         testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
     if (std::string(model) == "bert") without_noise(want);
     for (const Shares& shares : {Shares{{4}}, Shares{{3, 1}}, Shares{{2, 2}, {3, 1}}}) {
-      for (const Recomputation& kept :
-           {Recomputation{1, 0, false, true}, {6, 2, false, true}, {6, 2, true, true}}) {
-        Plan plan = testing::plan_with(graph, training, shares, 2, kept);
-        ASSERT_TRUE(plan.stages[0].activations_in_host);
+      for (const auto& [segments, again] :
+           {std::pair(kWholeStage, false), {{6, 2}, false}, {{6, 2}, true}}) {
+        Plan plan = testing::plan_with(graph, training, shares, 2, segments);
+        for (PlanStage& stage : plan.stages) {
+          stage.recompute = again;
+          stage.activations_in_host = true;
+        }
         if (shares[0].size() > 1) {
           plan = testing::divided(graph, plan, {2, 3}, StateLevel::kGradients);
           for (PlanStage& stage : plan.stages) stage.state_in_host = true;
@@ -240,7 +243,7 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithActivationsInTheMemoryOfHosts) {
         Trained got = testing::train(graph, plan, kSteps, seeded());
         if (std::string(model) == "bert") without_noise(got);
         SCOPED_TRACE(fmt::format("{}, {} stages of {}, {} segments{}", model, shares.size(),
-                                 shares[0].size(), kept.segments, kept.again ? " again" : ""));
+                                 shares[0].size(), segments.segments, again ? " again" : ""));
         testing::expect_equal_training(got, want, kTolerance);
       }
     }

@@ -231,8 +231,8 @@ def refuse_host_activations(plan: Plan) -> None:
     """Raises PlanMismatch where a stage of the plan has activations in the memory of hosts."""
     name = next((stage.name for stage in plan.stages if stage.activations_in != "device"), None)
     if name is not None:
-        raise PlanMismatch(f"stage {name} of the plan of {plan.model} has activations in the memory of hosts, which agpcs.torch.Job does not "
-                           "play yet\n  hint: a plan of agpcs.plan, without host_activations=True")
+        raise PlanMismatch(f"stage {name} of the plan of {plan.model} has activations in the memory of hosts, which agpcs.torch.Job does "
+                           "not play yet\n  hint: a plan of agpcs.plan, without host_activations=True")
 
 
 def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
@@ -258,8 +258,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     "gradients", so that none divide gradients, too; "parameters", so that none divide parameters, too;
     "schedules", so that no stage has other numbers of micro-batches in flight than 1F1B's textbook, or parts backward
     passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
-    stages; "segments", so that stages recompute all or nothing; "offload", so that the optimizer's state and activations stay
-    on devices; "activations", so that activations do.
+    stages; "segments", so that stages recompute all or nothing, and have no activations in hosts; "offload", so that the
+    optimizer's state and activations stay on devices; "activations", so that activations do.
     `host_activations=True` also looks for plans that keep activations in the memory of hosts, which agpcs-run alone runs yet.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
@@ -292,6 +292,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
+    if host_activations and (ruled := [word for word in ("activations", "offload", "segments") if word in left_out]):
+        raise UsageError(f"host_activations=True and without={ruled} are both given\n  hint: leave out one of the two")
     if not host_activations and "activations" not in left_out:
         options["without"].append("activations")
     model_bytes = None

@@ -32,19 +32,21 @@ class IdleProbe:
             self._running = None
         taken, self._taken = self._taken, None
         if time.perf_counter() >= self._next:
-            self._running = threading.Thread(target=self._run, name="agpcs-probe")
+            self._running = threading.Thread(target=self._run, name="agpcs-probe", daemon=True)
             self._running.start()
         return taken
 
     def _run(self):
         begin = time.perf_counter()
-        if self._count is None:
-            self._count = self._rounds()
-        else:
-            compute(self._device, self._count)
-            self._taken = time.perf_counter() - begin
-        end = time.perf_counter()
-        self._next = end + _REST * (end - begin)
+        try:
+            if self._count is None:
+                self._count = self._rounds()
+            else:
+                compute(self._device, self._count)
+                self._taken = time.perf_counter() - begin
+        finally:
+            end = time.perf_counter()
+            self._next = end + _REST * (end - begin)
 
     def _rounds(self):
         """How many rounds take as long as a probe is to take of the device; on a CPU, of the thread's processor time: a quota does not
