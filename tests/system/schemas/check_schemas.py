@@ -94,21 +94,21 @@ class Outputs:
                 plan = self.folder / f"{path.stem}.plan"
                 plan.write_text(sections["plan"])
                 yield "agpcs_plan_json", f"json {plan.name}", parse(self.run("agpcs-plan", "json", plan))
-                if path.stem == "offload":
-                    yield from self.of_offload(plan, args, sections)
+                if path.stem in ("offload", "host_activations"):
+                    yield from self.of_offload(path.stem, plan, args, sections)
             elif "--json" in args or path.stem == "not_executed":
                 args += [] if "--json" in args else ["--json"]
                 _, text = run_golden.run_once(self.binaries / "agpcs-compile", " ".join(args), sections, "stdout")
                 yield "agpcs_compile", path.name, parse(text)
 
-    def of_offload(self, plan, args, sections):
-        """A stage whose state is in the memory of a host."""
+    def of_offload(self, name, plan, args, sections):
+        """A stage whose state, or activations, are in the memory of a host."""
         _, text = run_golden.run_once(self.binaries / "agpcs-compile", " ".join([*args, "--json"]), sections, "stdout")
-        yield "agpcs_compile", "offload", parse(text)
-        for name in args[:2]:
-            (self.folder / name).write_text(sections[name])
-        yield "agpcs_plan_json", "offload", parse(self.run("agpcs-plan", "json", plan, "--model", self.folder / args[0],
-                                                           "--cluster", self.folder / args[1]))
+        yield "agpcs_compile", name, parse(text)
+        for file in args[:2]:
+            (self.folder / file).write_text(sections[file])
+        yield "agpcs_plan_json", name, parse(self.run("agpcs-plan", "json", plan, "--model", self.folder / args[0],
+                                                      "--cluster", self.folder / args[1]))
 
     def of_plans(self):
         """A plan for replicas, with a bucket to reduce, and a pipeline, with transfers."""
