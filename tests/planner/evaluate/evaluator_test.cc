@@ -215,14 +215,19 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfDividedState) {
   }
 }
 
+/// Returns the problem with Adam, and with `room` bytes in each host and a link to it.
+Result<std::unique_ptr<const Problem>> with_hosts(const Problem& problem, std::int64_t room) {
+  Training training = problem.training;
+  training.optimizer.kind = OptimizerKind::kAdam;
+  Cluster cluster = problem.cluster;
+  for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
+  for (Host& host : cluster.hosts) host.memory_bytes = room;
+  return Problem::make(problem.graph, std::move(cluster), training, problem.options);
+}
+
 TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfStateInTheMemoryOfHosts) {
   for (const std::int64_t room : {std::int64_t{1} << 16, std::int64_t{1} << 30}) {
-    Training training = problem_->training;
-    training.optimizer.kind = OptimizerKind::kAdam;
-    Cluster cluster = problem_->cluster;
-    for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
-    for (Host& host : cluster.hosts) host.memory_bytes = room;
-    const auto made = Problem::make(problem_->graph, cluster, training, problem_->options);
+    const auto made = with_hosts(*problem_, room);
     ASSERT_TRUE(made.ok()) << made.status().message();
     const Problem& problem = **made;
     Rng rng(21);
@@ -254,12 +259,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfStateInTheMemoryOfHosts) {
 
 TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfActivationsInTheMemoryOfHosts) {
   for (const std::int64_t room : {std::int64_t{1} << 16, std::int64_t{1} << 30}) {
-    Training training = problem_->training;
-    training.optimizer.kind = OptimizerKind::kAdam;
-    Cluster cluster = problem_->cluster;
-    for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", 12e9, 5e-6};
-    for (Host& host : cluster.hosts) host.memory_bytes = room;
-    const auto made = Problem::make(problem_->graph, cluster, training, problem_->options);
+    const auto made = with_hosts(*problem_, room);
     ASSERT_TRUE(made.ok()) << made.status().message();
     const Problem& problem = **made;
     Rng rng(22);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/places_of_state.h"
+#include "planner/refine/places/places_of_state.h"
 
 #include "ir/strategy/offload.h"
 #include "planner/part_plans.h"

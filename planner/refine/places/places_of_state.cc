@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/places_of_state.h"
+#include "planner/refine/places/places_of_state.h"
 
 #include "ir/base/at.h"
 #include "ir/strategy/offload.h"
-#include "planner/problem/micro_batches.h"
 #include "planner/refine/moves/moves.h"
+#include "planner/refine/places/shorter_step.h"
 #include "planner/seed/fit_memory.h"
-#include "planner/seed/pool.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace agpcs {
 namespace {
 
 constexpr int kMostRounds = 3;
-constexpr int kMostStages = 64;       // that are looked at one by one
-constexpr std::ptrdiff_t kFewer = 3;  // numbers of micro-batches below the strategy's
+constexpr int kMostStages = 64;  // that are looked at one by one
 
 class PlacesOfState {
  public:
@@ -63,18 +58,9 @@ class PlacesOfState {
                         SetMemory{stage, Recomputation{}, StateLevel::kWhole, {}, in_host});
   }
 
-  /// Tries the next smaller numbers of micro-batches, as memory that is free may hold larger ones.
   bool try_with_fewer_micro_batches(const Strategy& from) {
-    if (problem_.options.micro_batches > 0) return false;
-    const std::vector<std::int64_t> numbers = micro_batch_numbers(problem_);
-    const auto now = std::find(numbers.begin(), numbers.end(), from.micro_batches);
-    bool better = false;
-    for (std::ptrdiff_t step = 1; step <= std::min(kFewer, now - numbers.begin()); ++step) {
-      if (now == numbers.end()) break;
-      std::optional<Strategy> fewer = moves_.apply(from, from, SetMicroBatches{*(now - step)});
-      better = (fewer && try_to_go(*std::move(fewer))) || better;
-    }
-    return better;
+    return try_fewer_micro_batches(problem_, moves_, from,
+                                   [&](Strategy fewer) { return try_to_go(std::move(fewer)); });
   }
 
   bool try_parted(Strategy strategy) {
@@ -96,11 +82,7 @@ class PlacesOfState {
         return false;
       }
     }
-    const Score score = evaluator_.evaluate_up_to(strategy, most_seconds(score_));
-    if (!score.whole || !score.fits() || !is_clearly_better(score, score_)) return false;
-    here_ = std::move(strategy);
-    score_ = score;
-    return true;
+    return take_if_shorter(evaluator_, std::move(strategy), here_, score_);
   }
 
   const Problem& problem_;

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine/places_of_activations.h"
+#include "planner/refine/places/places_of_activations.h"
 
 #include "ir/base/at.h"
-#include "planner/problem/micro_batches.h"
 #include "planner/refine/moves/moves.h"
-#include "planner/seed/pool.h"
+#include "planner/refine/places/shorter_step.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace agpcs {
 namespace {
 
 constexpr int kRoundsOfAll = 2;
-constexpr int kStagesOneByOne = 64;          // that are looked at one by one
-constexpr std::ptrdiff_t kFewerNumbers = 3;  // numbers of micro-batches below the strategy's
-constexpr int kSegments[] = {8, 32};         // that are tried
+constexpr int kStagesOneByOne = 64;   // that are looked at one by one
+constexpr int kSegments[] = {8, 32};  // that are tried
 
 class PlacesOfActivations {
  public:
@@ -57,7 +52,8 @@ class PlacesOfActivations {
     for (const int segments : kSegments) {
       for (const bool again : {false, true}) {
         std::optional<Strategy> placed = most_kept(before, stage, {segments, 0, again, true});
-        better = (placed && try_to_go(*std::move(placed))) || better;
+        better =
+            (placed && take_if_shorter(evaluator_, *std::move(placed), here_, score_)) || better;
       }
     }
     return better;
@@ -82,27 +78,11 @@ class PlacesOfActivations {
     return best;
   }
 
-  /// Tries the next smaller numbers of micro-batches, as memory that is free may hold larger ones.
   bool try_with_fewer_micro_batches() {
-    if (problem_.options.micro_batches > 0) return false;
-    const std::vector<std::int64_t> numbers = micro_batch_numbers(problem_);
-    const auto now = std::find(numbers.begin(), numbers.end(), here_.micro_batches);
-    if (now == numbers.end()) return false;
     const Strategy from = here_;
-    bool better = false;
-    for (std::ptrdiff_t step = 1; step <= std::min(kFewerNumbers, now - numbers.begin()); ++step) {
-      std::optional<Strategy> fewer = moves_.apply(from, from, SetMicroBatches{*(now - step)});
-      better = (fewer && try_place(*fewer, kAllStages)) || better;
-    }
-    return better;
-  }
-
-  bool try_to_go(Strategy strategy) {
-    const Score score = evaluator_.evaluate_up_to(strategy, most_seconds(score_));
-    if (!score.whole || !score.fits() || !is_clearly_better(score, score_)) return false;
-    here_ = std::move(strategy);
-    score_ = score;
-    return true;
+    return try_fewer_micro_batches(problem_, moves_, from, [&](const Strategy& fewer) {
+      return try_place(fewer, kAllStages);
+    });
   }
 
   const Problem& problem_;
