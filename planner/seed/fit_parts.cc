@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of fit_memory that make stages with teams fit, and interleaved ones.
 #include "ir/base/at.h"
+#include "ir/strategy/interleaved.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/team/parts.h"
 
