@@ -17,9 +17,11 @@ ROOT = HERE.parents[2]
 MODELS = {
     "cnn": HERE / "models/cnn.onnxtxt",  # 6 convolutions on 32 x 32, 0.3 M parameters
     "bert_2": HERE / "models/bert_2.onnx",  # 2 layers, hidden 256, sequence 32, 2.2 M parameters
+    "bert_4": HERE / "models/bert_4.onnx",  # 4 layers, hidden 384, sequence 64, 10.4 M parameters
     "squeezenet": ROOT.parent / "shared/models/light_squeezenet.onnx",  # 224 x 224, 1.2 M parameters
 }
-BATCH = {"cnn": 64, "bert_2": 16, "squeezenet": 8}
+BATCH = {"cnn": 64, "bert_2": 16, "bert_4": 16, "squeezenet": 8}
+PLANNED = ("cnn", "bert_2", "squeezenet")  # what plans are compared on where not said otherwise
 
 TUNE = [
     clusters.uneven("tune-2", a=(80, 300), b=(30, 300)),
@@ -55,7 +57,13 @@ TEAMS = [
     clusters.uneven("team-3", a=(75, 1000), b=(50, 1000), c=(30, 1000)),
     clusters.uneven("team-4", a=(50, 1000), b=(50, 1000), c=(30, 1000), d=(30, 1000)),
 ]
-CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS + WIRES + TEAMS}
+# Where memory is short: of few devices, whose links carry what they divide, and of more.
+MEMORY = [
+    clusters.uneven("short-2", a=(70, 1000), b=(40, 1000)),
+    clusters.uneven("short-3", a=(60, 1000), b=(40, 1000), c=(25, 500)),
+    clusters.uneven("short-4", a=(45, 800), b=(45, 800), c=(25, 800), d=(25, 800)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS + WIRES + TEAMS + MEMORY}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +79,8 @@ class Case:
     all_reduce: str | None = None
     wire_type: str | None = None
     quick: bool = False  # by what `agpcs-cluster discover` and `agpcs-profile --quick` find
+    of_peak: float | None = None  # memory of each device: so much of what the same layout takes that has enough
+    optimizer: str = "sgd"
 
     @property
     def name(self):
@@ -78,7 +88,7 @@ class Case:
 
     @property
     def judges(self):
-        return self.cluster in JUDGE or self.cluster in TEAMS
+        return self.cluster in JUDGE + TEAMS + MEMORY
 
     @property
     def batch(self):
@@ -143,6 +153,7 @@ CASES = [
             ("cnn", "2 x 2", "ad|bc", 2), ("cnn", "4 stages", "a|b|c|d", 8),
             ("bert_2", "without d", "abc", 1), ("bert_2", "2 + 1", "ab|c", 2), ("squeezenet", "2 stages", "a|b", 4)),
 ]
+ADAM = "{kind: adam, learning_rate: 0.0001}"
 ONE_BUCKET = 1_000_000_000  # bytes: more than any model here has
 QUICK = ["tune-2/cnn/equal", "tune-2/cnn/by speed", "tune-2/cnn/2 stages"]
 
@@ -152,7 +163,7 @@ def gain_cases():
     planner makes of it with its defaults."""
     for cluster in GAINS:
         letters = "".join(chr(ord("a") + rank) for rank in range(len(clusters.devices(cluster))))
-        for model in MODELS:
+        for model in PLANNED:
             yield from _cases(cluster.name, (model, "equal", letters, 1), (model, "planned", None))
 
 
@@ -187,10 +198,28 @@ def team_cases():
                       ("cnn", "2 teams, stages", "a+b|c+d", 4), ("bert_2", "2 teams, stages", "a+b|c+d", 2))
 
 
+def memory_cases():
+    """Plans for devices that have less memory than the layout takes: they divide state, recompute, or both."""
+    rows = {
+        "short-2": (("bert_4", "shares, 0.8", "ab", 1, 0.8), ("bert_4", "shares, 0.7", "ab", 1, 0.7), ("bert_4", "shares, 0.6", "ab", 1, 0.6),
+                    ("bert_4", "stages, 0.85", "a|b", 4, 0.85), ("cnn", "shares, 0.8", "ab", 1, 0.8), ("cnn", "stages, 0.8", "a|b", 8, 0.8),
+                    ("bert_4", "planned, 0.5", None, None, 0.5)),
+        "short-3": (("bert_4", "2 + 1, 0.8", "ab|c", 2, 0.8), ("bert_4", "2 + 1, 0.7", "ab|c", 2, 0.7),
+                    ("bert_4", "shares, 0.6", "abc", 1, 0.6), ("bert_4", "shares, 0.5", "abc", 1, 0.5)),
+        "short-4": (("bert_4", "shares, 0.6", "abcd", 1, 0.6), ("bert_4", "shares, 0.5", "abcd", 1, 0.5),
+                    ("bert_4", "2 x 2, 0.8", "ab|cd", 4, 0.8), ("bert_4", "stages, 0.9", "a|b|c|d", 8, 0.9),
+                    ("cnn", "2 x 2, 0.8", "ab|cd", 4, 0.8)),
+    }
+    for name, of_cluster in rows.items():
+        for model, plan, groups, micro_batches, of_peak in of_cluster:
+            where = groups and layout(CLUSTERS[name], groups)
+            yield Case(CLUSTERS[name], model, plan, where, micro_batches, of_peak=of_peak, optimizer=ADAM)
+
+
 def discover_cases():
     """For each cluster and model: the plan by a profile of the models, and the one by `discover` and a quick profile."""
     for cluster in (*TUNE, *GAINS):
-        for model in MODELS:
+        for model in PLANNED:
             yield Case(cluster, model, "planned", None)
             yield Case(cluster, model, "discovered", None, quick=True)
 

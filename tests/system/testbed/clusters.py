@@ -85,7 +85,9 @@ def homes(cluster, cores):
     return [found[rank] for rank in range(len(shares))]
 
 
-TRAINING = "training: {precision: fp32, loss: softmax_cross_entropy, optimizer: sgd}\n"
+def training_yaml(optimizer="sgd"):
+    """How the models of cases are trained, as cluster.yaml says it."""
+    return f"training: {{precision: fp32, loss: softmax_cross_entropy, optimizer: {optimizer}}}\n"
 
 
 def _kind_line(cpu, memory_bytes):
@@ -99,7 +101,7 @@ def _host_lines(name, cpu, count, mbit):
     return f"  - name: {name}\n    devices: {{kind: {kind(cpu)}, count: {count}}}\n{port}{nic}"
 
 
-def cluster_yaml(cluster, memory_bytes, profile=None):
+def cluster_yaml(cluster, memory_bytes, profile=None, optimizer="sgd"):
     """The cluster file; its ranks share `memory_bytes`, its figures come from `profile` where there is one."""
     count = len(devices(cluster))
     speeds = sorted({machine.cpu for machine in cluster.machines} or {1.0}, reverse=True)
@@ -112,4 +114,4 @@ def cluster_yaml(cluster, memory_bytes, profile=None):
     for machine in cluster.machines:
         text += _host_lines(machine.name, machine.cpu, machine.ranks, machine.mbit)
     text += "network: {topology: switch}\n"
-    return text + TRAINING
+    return text + training_yaml(optimizer)

@@ -72,7 +72,7 @@ class Commands:
         self._run(command, clusters.devices(self.cluster), "discover", limit, lambda line: None)
         names = iter(machine.name for machine in self.cluster.machines)
         text = re.sub(r"(?m)^  - name: .*$", lambda found: f"  - name: {next(names)}", output.read_text())
-        output.write_text(text + clusters.TRAINING)
+        output.write_text(text + clusters.training_yaml())
 
     def profile(self, models, cluster_file, output, seconds, limit, teams=()):
         """Measures every device for about so many seconds, and the network between them for half of them; without models

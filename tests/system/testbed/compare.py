@@ -156,6 +156,19 @@ def _errors_line(what, found):
             f"worst {found['worst']:.1%} ({found['worst_case']}).\n")
 
 
+def memory_markdown(results):
+    """The report of plans for short memory: a line a plan, with what it divides and recomputes."""
+    head = ["cluster", "model", "plan", "a device has MB", "ranks divide", "stages recompute", "predicted ms", "measured ms", "error",
+            "repeats differ"]
+    rows = []
+    for result in results:
+        divided, recomputed = result["form"]
+        rows.append([*(result[key] for key in ("cluster", "model", "plan")), f"{result['memory'] / 1e6:.0f}", divided, recomputed,
+                     *(f"{1e3 * result[key]:.1f}" for key in ("predicted_seconds", "measured_seconds")), f"{result['error']:+.1%}",
+                     f"{result['repeat_difference']:.1%}"])
+    return _errors_line("Plans for short memory", errors(results)) + ("\n" + _table(head, rows) if rows else "")
+
+
 def markdown(results):
     """The report: judging cases, tuning cases, order of plans, gains."""
     head = ["cluster", "model", "plan", "predicted ms", "measured ms", "error", "repeats ms", "repeats differ", "spread"]

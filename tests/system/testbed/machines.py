@@ -104,6 +104,36 @@ def cgroup_root(controller="cpu"):
     return folder / PREFIX, version
 
 
+class MemoryCgroup:
+    """A memory cgroup of one rank, from entry to exit."""
+
+    def __init__(self, rank, count=None):
+        """`count`: bytes that the rank may have; None: no limit."""
+        root, version = cgroup_root("memory")
+        self._folder, self._count = root.with_name(f"{root.name}-memory-{rank}"), count
+        self._limit, self._peak = (("memory.max", "memory.peak") if version == 2 else
+                                   ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
+
+    def __enter__(self):
+        if self._folder.exists():  # of a run that was killed
+            self._folder.rmdir()
+        self._folder.mkdir()
+        if self._count is not None:
+            (self._folder / self._limit).write_text(str(self._count))
+        return self
+
+    def __exit__(self, *_):
+        self._folder.rmdir()
+
+    def enter(self):
+        """Moves the calling process in."""
+        (self._folder / "cgroup.procs").write_text("0")
+
+    def peak(self):
+        """The most bytes that it has had."""
+        return int((self._folder / self._peak).read_text())
+
+
 def _end_processes(folder):
     """Kills what is in a cgroup, and waits until it has ended."""
     for word in (folder / "cgroup.procs").read_text().split():
@@ -199,6 +229,7 @@ class Bed:
         self.cores = sorted(os.sched_getaffinity(0))
         self.homes = [self.cores[home] for home in clusters.homes(cluster, len(self.cores))]
         self.cgroups, self.pacemakers = [], []
+        self.memory = None  # a MemoryCgroup of each rank, where their memory is limited
 
     def __enter__(self):
         tear_down()  # what an earlier run left when it was killed
@@ -298,6 +329,8 @@ class Bed:
 
         def enter():
             self.cgroups[rank].enter()
+            if self.memory:
+                self.memory[rank].enter()
             os.sched_setaffinity(0, {self.homes[rank]})
 
         return subprocess.Popen(words, preexec_fn=enter, start_new_session=True, **options)

@@ -20,7 +20,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import secrets
 import signal
 import socket
@@ -30,6 +29,7 @@ import tempfile
 import typing
 
 import machines
+import suite
 import testbed
 from commands import place_environment
 
@@ -67,36 +67,6 @@ CHAINS = {
 }
 
 
-class Limited:
-    """A memory cgroup for one process, from entry to exit."""
-
-    def __init__(self, rank, count):
-        """`count`: bytes that the process may have, or None."""
-        root, version = machines.cgroup_root("memory")
-        self._folder, self._count = root.with_name(f"{root.name}-memory-{rank}"), count
-        self._limit, self._peak = (("memory.max", "memory.peak") if version == 2 else
-                                   ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
-
-    def __enter__(self):
-        if self._folder.exists():  # of a run that was killed
-            self._folder.rmdir()
-        self._folder.mkdir()
-        if self._count is not None:
-            (self._folder / self._limit).write_text(str(self._count))
-        return self
-
-    def __exit__(self, *_):
-        self._folder.rmdir()
-
-    def join(self):
-        """Moves the calling process in."""
-        (self._folder / "cgroup.procs").write_text("0")
-
-    def peak(self):
-        """The most bytes that it has had."""
-        return int((self._folder / self._peak).read_text())
-
-
 def environments():
     """The environment of each rank of a job on this machine."""
     with socket.socket() as probe:
@@ -110,12 +80,12 @@ def trained(command, limit=None):
     """Runs a command as all ranks, each of which may have `limit` bytes. Returns whether they trained to the end, and not
     one of them was killed for memory, and the most bytes that a rank had. Raises Failed where they failed otherwise."""
     with contextlib.ExitStack() as cleanup:
-        groups = [cleanup.enter_context(Limited(rank, limit)) for rank in range(RANKS)]
+        groups = [cleanup.enter_context(machines.MemoryCgroup(rank, limit)) for rank in range(RANKS)]
         processes, logs = [], []
         for group, environment in zip(groups, environments()):
             logs.append(cleanup.enter_context(tempfile.TemporaryFile("w+")))
             processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=logs[-1], env=environment,
-                                              preexec_fn=group.join))
+                                              preexec_fn=group.enter))
             cleanup.callback(processes[-1].wait)
             cleanup.callback(processes[-1].kill)
         codes = [process.wait(LIMIT) for process in processes]
@@ -161,15 +131,6 @@ class Work:
         return plans
 
 
-def form_of(plan):
-    """What the ranks of a plan divide, and what its first stage recomputes."""
-    text = plan.read_text()
-    divided = re.search(" state=([a-z]+) ", text)
-    segments = re.search(" segments=([0-9x,]+)", text)
-    recomputed = f"segments {segments[1]}" if segments else "all" if " recompute=yes " in text else "nothing"
-    return f"{divided[1] if divided else 'nothing'} | {recomputed}"
-
-
 def said(fits):
     return "trains" if fits else "is killed"
 
@@ -195,7 +156,7 @@ def measure(options, folder):
             too_little = less is not None and less * MARGIN < predicted / MARGIN
             still = too_little and work.train(plan, options.model, base + int(less * MARGIN))[0]
             wrong += not fits or still
-            print(f"| {name} | {form_of(plan)} | {megabytes(predicted)} | {megabytes(peak - base)} | "
+            print(f"| {name} | {' | '.join(suite.form_of(plan))} | {megabytes(predicted)} | {megabytes(peak - base)} | "
                   f"{(peak - base) / predicted:.3f} | {said(fits)} | {said(still) if too_little else '-'} |", flush=True)
     return 1 if wrong else 0
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import pathlib
+import re
 import sys
 
 import cases
@@ -11,7 +12,9 @@ import compare
 import machines
 from commands import Commands, step_count
 
+TINY = cases.ROOT / "samples/models/small_cnn.onnxtxt"
 ROUNDS = 2  # every plan is replayed at least that often, in turns with the others, for a noise floor
+MARGIN = 1.1  # of a device's memory: what a control group should have that kills (docs/results/jobs.md)
 QUICK_SECONDS = 60.0  # of operators, by default; messages take half of it
 PROFILE_LIMIT, REPLAY_LIMIT = 900, 300  # seconds after which a command is ended
 
@@ -26,6 +29,29 @@ def memory_bytes():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024 * 3 // 4
     raise machines.Failed("/proc/meminfo has no MemTotal")
+
+
+@contextlib.contextmanager
+def limited(bed, count):
+    """Lets each of the bed's ranks have `count` bytes of memory; None: any. The memory cgroups of the ranks."""
+    if bed is None:
+        yield []
+        return
+    with contextlib.ExitStack() as cleanup:
+        bed.memory = [cleanup.enter_context(machines.MemoryCgroup(rank, count)) for rank in range(len(bed.ranks))]
+        try:
+            yield bed.memory
+        finally:
+            bed.memory = None
+
+
+def form_of(plan):
+    """What the ranks of a plan divide, and what its stages recompute: (text, text)."""
+    text = plan.read_text()
+    divided = sorted(set(re.findall(r" state=([a-z]+) ", text)))
+    forms = [found[2] or ("all" if found[1] == "yes" else "nothing")
+             for found in re.finditer(r"(?m)^stage .* recompute=(yes|no)(?: segments=([0-9x,]+))?", text)]
+    return ", ".join(divided) or "nothing", " / ".join(forms)
 
 
 class Suite:
@@ -56,19 +82,23 @@ class Suite:
             self._failed(cluster.name, error)
             return
         plans = [(case, *made) for case in here if (made := self._plan(commands, case, files[case.quick]))]
+        process = self._process_bytes(commands, files[False]) if any(case.of_peak for case in here) else 0
         runs = {case: [] for case, *_ in plans}
         for _ in range(self.rounds):
-            for case, plan, devices, predicted in plans:
-                self._replay(commands, case, plan, devices, predicted, runs[case])
-        for case, _, _, predicted in plans:
+            for case, plan, made in plans:
+                with limited(bed, made["memory"] and process + int(MARGIN * made["memory"])):
+                    self._replay(commands, case, plan, made, runs[case])
+        for case, plan, made in plans:
             if len(runs[case]) == self.rounds:
-                self.results.append(compare.compared(case, predicted, runs[case]))
+                self.results.append(compare.compared(case, made["step_seconds"], runs[case]) |
+                                    {"memory": made["memory"], "form": form_of(plan)})
 
     def _cluster_file(self, commands, cluster, folder, here, quick):
         path, profile = folder / "cluster.yaml", folder / "profile.yaml"
         if quick:
             return self._discovered_file(commands, folder)
-        path.write_text(clusters.cluster_yaml(cluster, memory_bytes()))
+        optimizer = here[0].optimizer
+        path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), optimizer=optimizer))
         if self.datasheet:
             return path
         if not profile.exists():
@@ -76,7 +106,7 @@ class Suite:
             say(f"  profile of {', '.join(models)}")
             teams = set() if self.whole else set().union(*(case.members for case in here))
             commands.profile([cases.MODELS[model] for model in models], path, profile, self.profile_seconds, PROFILE_LIMIT, teams)
-        path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
+        path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name, optimizer))
         return path
 
     def _discovered_file(self, commands, folder):
@@ -89,16 +119,38 @@ class Suite:
         return path
 
     def _plan(self, commands, case, cluster_file):
-        """(plan file, its devices by rank, predicted seconds of a step); None, and a failure, where there is no plan."""
+        """(plan file, agpcs-compile's report with the `memory` of a device where it is short); None, and a failure, where there is
+        no plan."""
         plan = commands.folder / f"{case.model}-{case.plan.replace(' ', '-')}.plan"
+        model, memory = cases.MODELS[case.model], None
         try:
-            report = commands.compile(cases.MODELS[case.model], cluster_file, plan, case.options())
+            if case.of_peak:
+                memory = int(case.of_peak * commands.compile(model, cluster_file, plan, case.options())["peak_memory_bytes"])
+                cluster_file = self._short_file(case, plan, memory)
+            report = commands.compile(model, cluster_file, plan, case.options())
         except machines.Failed as error:
             self._failed(case.name, error)
             return None
-        return plan, [each["device"] for each in report["devices"]], report["step_seconds"]
+        return plan, report | {"memory": memory}
 
-    def _replay(self, commands, case, plan, devices, predicted, runs):
+    def _short_file(self, case, plan, memory):
+        """The cluster file beside that plan, in which each device has so many bytes."""
+        path, count = plan.with_suffix(".yaml"), len(clusters.devices(case.cluster))
+        profile = None if self.datasheet else "profile.yaml"
+        path.write_text(clusters.cluster_yaml(case.cluster, memory * count, profile, case.optimizer))
+        return path
+
+    def _process_bytes(self, commands, cluster_file):
+        """What a rank takes that trains next to nothing, but for what its plan says."""
+        plan = commands.folder / "tiny.plan"
+        report = commands.compile(TINY, cluster_file, plan, ["--batch", "8", "--micro-batches", "1"])
+        devices = [each["device"] for each in report["devices"]]
+        with limited(commands.bed, None) as groups:
+            commands.replay(plan, devices, TINY, 1, REPLAY_LIMIT)
+            return max(group.peak() for group in groups) - report["peak_memory_bytes"]
+
+    def _replay(self, commands, case, plan, made, runs):
+        predicted, devices = made["step_seconds"], [each["device"] for each in made["devices"]]
         steps = step_count(predicted, self.seconds)
         try:
             runs.append(commands.replay(plan, devices, cases.MODELS[case.model], steps, REPLAY_LIMIT))

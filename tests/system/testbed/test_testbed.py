@@ -14,6 +14,7 @@ import compare
 import drift
 import machines
 import record_drift
+import suite
 import testbed
 
 
@@ -133,14 +134,14 @@ class Cases(unittest.TestCase):
 
     def test_discovered_plans_are_measured_next_to_those_by_full_profiles(self):
         found = list(cases.discover_cases())
-        self.assertEqual(len(found), 2 * len(cases.MODELS) * len(cases.TUNE + cases.GAINS))
+        self.assertEqual(len(found), 2 * len(cases.PLANNED) * len(cases.TUNE + cases.GAINS))
         for full, quick in zip(found[::2], found[1::2]):
             self.assertEqual((full.plan, full.quick), ("planned", False))
             self.assertEqual((quick.plan, quick.quick), ("discovered", True))
             self.assertEqual((full.cluster, full.model, full.options()), (quick.cluster, quick.model, quick.options()))
             self.assertIsNone(quick.layout)
         self.assertEqual(len({case.name for case in found}), len(found))
-        self.assertEqual(len(cases.chosen(["thin-link-3/*", "mixed-4/*"], found)), 4 * len(cases.MODELS))
+        self.assertEqual(len(cases.chosen(["thin-link-3/*", "mixed-4/*"], found)), 4 * len(cases.PLANNED))
 
     def test_results_go_to_a_file_that_can_be_written(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -189,6 +190,25 @@ class Compare(unittest.TestCase):
         self.assertEqual(len({case.name for case in found}), len(found))
         layouts = {case.layout for case in found}
         self.assertLessEqual({"a/0+b/0", "a/0+b/0+c/0", "a/0+b/0,c/0+d/0", "a/0+b/0|c/0+d/0"}, layouts)
+
+    def test_plans_for_short_memory_share_and_pipeline_and_get_less_than_they_take(self):
+        found = list(cases.memory_cases())
+        self.assertGreaterEqual(len(found), 10)
+        self.assertEqual(len({case.name for case in found}), len(found))
+        self.assertTrue(all(0 < case.of_peak < 1 and case.judges for case in found))
+        self.assertLessEqual({"a/0,b/0", "a/0|b/0", "a/0,b/0|c/0", "a/0,b/0,c/0,d/0", None}, {case.layout for case in found})
+        text = compare.memory_markdown([result("stages", 3.0, 2.5) | {"memory": 123_000_000, "form": ("optimizer", "all / nothing")}])
+        self.assertIn("| 123 | optimizer | all / nothing | 3000.0 | 2500.0 | +20.0% |", text)
+        self.assertIn("median error 20.0%", text)
+
+    def test_what_a_plan_divides_and_recomputes_is_read_from_its_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = pathlib.Path(folder) / "a.plan"
+            plan.write_text("stage s0 ranks=0-1 recompute=yes segments=7,2x3 operators=9\n"
+                            "stage s1 ranks=2 recompute=no operators=9\nbucket b0 stage=s0 state=gradients parts=1,2\n")
+            self.assertEqual(suite.form_of(plan), ("gradients", "7,2x3 / nothing"))
+            plan.write_text("stage s0 ranks=0 recompute=yes operators=9\n")
+            self.assertEqual(suite.form_of(plan), ("nothing", "all"))
 
     def test_flows_are_compared_with_the_ring(self):
         found = list(cases.flow_cases())

@@ -7,6 +7,7 @@
     testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
     testbed.py wires [CASE...]    gradients that travel in fp16 and bf16 against fp32, on slow links: the same
     testbed.py teams [CASE...]    plans whose devices divide operators in teams, as predicted and as measured
+    testbed.py memory [CASE...]   plans for devices whose memory is short, under memory limits: predicted and measured steps
     testbed.py discover [CASE...] plans by agpcs-cluster discover and a quick profile against plans by profiles: the same
     testbed.py drift [CHANGE...]  machines that change in mid-training: noticed, planned anew, and what that gains
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
@@ -78,6 +79,8 @@ def parse(words):
     teams = commands.add_parser("teams", help="plans with teams: predicted and measured steps")
     teams.add_argument("--whole", action="store_true", help="profile whole operators alone, and not what members have of them")
     add_measuring(teams, seconds=4.0, rounds=3)
+    memory = commands.add_parser("memory", help="plans for short memory, under memory limits: predicted and measured steps")
+    add_measuring(memory, seconds=4.0, rounds=2)
     discover = commands.add_parser("discover", help="plans by discover and --quick against plans by profiles of the models")
     add_measuring(discover, seconds=4.0, rounds=3)
     drifts = commands.add_parser("drift", help="machines that change in mid-training, and back")
@@ -158,6 +161,12 @@ def teams(options, work):
     return report(compare.markdown(runner.results), runner.failures)
 
 
+def memory(options, work):
+    machines.cgroup_root("memory")
+    runner = measured(options, work, cases.chosen(options.cases, list(cases.memory_cases())))
+    return report(compare.memory_markdown(runner.results), runner.failures)
+
+
 PAIRS = {"gains": cases.gain_cases, "flows": cases.flow_cases, "wires": cases.wire_cases,
          "discover": cases.discover_cases}
 
@@ -207,7 +216,7 @@ def keep_up(cluster):
 def list_cases():
     for case in cases.CASES:
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
-    for command, pairs in {**PAIRS, "teams": cases.team_cases}.items():
+    for command, pairs in {**PAIRS, "teams": cases.team_cases, "memory": cases.memory_cases}.items():
         for case in pairs():
             print(f"{command:<8}  {case.name}")
     return 0
@@ -224,7 +233,7 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
-        does = {"run": run, "teams": teams, "drift": drifts}.get(options.command, gains)
+        does = {"run": run, "teams": teams, "memory": memory, "drift": drifts}.get(options.command, gains)
         with tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as work:
             return does(options, pathlib.Path(work))
 
