@@ -290,8 +290,8 @@ def cluster_file(cluster, profile=None):
     """The cluster file's text."""
     import clusters
     text = clusters.cluster_yaml(cluster, MEMORY_BYTES, profile)
-    return text.replace(clusters.TRAINING, f"training: {{batch: {BATCH}, loss: softmax_cross_entropy, "
-                                           "optimizer: {kind: sgd, momentum: 0.9}}\n")
+    training = f"training: {{batch: {BATCH}, loss: softmax_cross_entropy, optimizer: {{kind: sgd, momentum: 0.9}}}}\n"
+    return text.replace(clusters.training_yaml(), training)
 
 
 def layers_of(plan, file, cluster):
