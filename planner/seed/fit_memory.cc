@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -398,7 +399,8 @@ Strategy with_whole_passes(Strategy strategy) {
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-                StateLevel most_divided, SampleMoves move, Offloads offloads) {
+                StateLevel most_divided, SampleMoves move, Offloads offloads,
+                StateLevel least_divided) {
   if (has_unlike_teams(strategy))
     return evaluator.lacking(strategy) <= 0;  // nothing helps them yet
   const Strategy whole = with_whole_passes(strategy);
@@ -414,12 +416,16 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     return true;
   };
   constexpr StateLevel kWhole[] = {StateLevel::kWhole};
-  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients,
-                                 StateLevel::kParameters};
+  constexpr StateLevel kDivided[] = {StateLevel::kOptimizer, StateLevel::kGradients,
+                                     StateLevel::kParameters};
+  std::vector<StateLevel> asked = {StateLevel::kWhole};
+  std::ranges::copy_if(kDivided, std::back_inserter(asked), [&](StateLevel level) {
+    return level >= least_divided && level <= most_divided;
+  });
   const StateLevel whole_or_most[] = {StateLevel::kWhole, most_divided};
   const bool more = most_divided >= StateLevel::kGradients;
   const auto fits = [&] {
-    if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
+    if (fits_with(asked)) return true;
     if (!divided) return false;
     // What looks fastest with divided state may not fit after all; what fits without it still does,
     // and so may what divides more.

@@ -256,6 +256,7 @@ class LayoutMaker {
       if (tools_.evaluator.lacking(*strategy) > 0) {
         AGPCS_TRY(Strategy fitting, helped(*strategy));
         strategies.push_back(std::move(fitting));
+        add_divided(*strategy, strategies);
       }
       strategies.push_back(*std::move(strategy));
     }
@@ -276,7 +277,9 @@ class LayoutMaker {
       }
       if (!strategies.empty()) continue;
       AGPCS_TRY(nearest, helped(*strategy));
-      if (tools_.evaluator.lacking(*nearest) <= 0) strategies.push_back(*nearest);
+      if (tools_.evaluator.lacking(*nearest) > 0) continue;
+      strategies.push_back(*nearest);
+      add_divided(*strategy, strategies);
     }
     if (strategies.empty() && nearest) strategies.push_back(*std::move(nearest));
     return strategies;
@@ -414,6 +417,22 @@ class LayoutMaker {
     Strategy nearest = strategy;
     need_least_memory(problem, evaluator, nearest);
     return is_as_asked(nearest, strategy) ? nearest : strategy;
+  }
+
+  /// Adds the strategy as it fits with each level of divided state. Which one is fastest takes more
+  /// than `fit_memory` knows.
+  void add_divided(const Strategy& strategy, std::vector<Strategy>& strategies) const {
+    if (is_interleaved() || !strategy.bodies.empty()) return;
+    for (const StateLevel level :
+         {StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters}) {
+      Strategy fitting = strategy;
+      const bool fits = fit_memory(tools_.problem, tools_.evaluator, fitting, level,
+                                   SampleMoves::kYes, Offloads::kYes, level);
+      if (!fits || !is_as_asked(fitting, strategy)) continue;
+      if (std::ranges::find(strategies, fitting) == strategies.end()) {
+        strategies.push_back(std::move(fitting));
+      }
+    }
   }
 
   /// Returns whether `changed` has the devices of `strategy`, and its shares where the layout has

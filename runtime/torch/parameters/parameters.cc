@@ -70,7 +70,10 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, const Hol
   }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (!plan.buckets[b].is_of(stage)) continue;
-    AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
+    const bool reduced = plan.buckets[b].is_shared() ||
+                         plan.stages[static_cast<std::size_t>(stage)].ranks.size() > 1;
+    AGPCS_RETURN_IF_ERROR(
+        add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device, reduced));
     Flat& flat = flats_.back();
     const int state = variant_of(plan.training.optimizer).state_tensors;
     flat.owned = parts == nullptr ? owned_elements(plan, plan.buckets[b], rank)
@@ -138,7 +141,7 @@ void StageParameters::add_state(const Tensor& tensor, TensorId id, const char* s
 
 Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                                    const std::unordered_map<std::string, TensorId>& by_name,
-                                   at::Device device) {
+                                   at::Device device, bool reduced) {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
   Flat flat;
   flat.bucket = index;
@@ -146,7 +149,7 @@ Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket,
   flat.value = at::zeros({elements}, options);
   if (bucket.divides_gradients()) {
     flat.gradient = filled_.narrow(0, 0, bucket.elements());
-  } else if (!device.is_cpu()) {
+  } else if (reduced || !device.is_cpu()) {
     flat.gradient = at::zeros({elements}, options);
   }
   flats_.push_back(std::move(flat));

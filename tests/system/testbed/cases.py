@@ -203,7 +203,7 @@ def memory_cases():
     rows = {
         "short-2": (("bert_4", "shares, 0.8", "ab", 1, 0.8), ("bert_4", "shares, 0.7", "ab", 1, 0.7), ("bert_4", "shares, 0.6", "ab", 1, 0.6),
                     ("bert_4", "stages, 0.85", "a|b", 4, 0.85), ("cnn", "shares, 0.8", "ab", 1, 0.8), ("cnn", "stages, 0.8", "a|b", 8, 0.8),
-                    ("bert_4", "planned, 0.5", None, None, 0.5)),
+                    ("bert_4", "planned, 0.7", None, None, 0.7)),
         "short-3": (("bert_4", "2 + 1, 0.8", "ab|c", 2, 0.8), ("bert_4", "2 + 1, 0.7", "ab|c", 2, 0.7),
                     ("bert_4", "shares, 0.6", "abc", 1, 0.6), ("bert_4", "shares, 0.5", "abc", 1, 0.5)),
         "short-4": (("bert_4", "shares, 0.6", "abcd", 1, 0.6), ("bert_4", "shares, 0.5", "abcd", 1, 0.5),

@@ -158,12 +158,12 @@ def _errors_line(what, found):
 
 def memory_markdown(results):
     """The report of plans for short memory: a line a plan, with what it divides and recomputes."""
-    head = ["cluster", "model", "plan", "a device has MB", "ranks divide", "stages recompute", "predicted ms", "measured ms", "error",
+    head = ["cluster", "model", "plan", "a device has MB", "a rank takes MB", "ranks divide", "stages recompute", "predicted ms", "measured ms", "error",
             "repeats differ"]
     rows = []
     for result in results:
         divided, recomputed = result["form"]
-        rows.append([*(result[key] for key in ("cluster", "model", "plan")), f"{result['memory'] / 1e6:.0f}", divided, recomputed,
+        rows.append([*(result[key] for key in ("cluster", "model", "plan")), f"{result['memory'] / 1e6:.0f}", f"{result['peak'] / 1e6:.0f}", divided, recomputed,
                      *(f"{1e3 * result[key]:.1f}" for key in ("predicted_seconds", "measured_seconds")), f"{result['error']:+.1%}",
                      f"{result['repeat_difference']:.1%}"])
     return _errors_line("Plans for short memory", errors(results)) + ("\n" + _table(head, rows) if rows else "")

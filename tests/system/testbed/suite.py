@@ -14,7 +14,8 @@ from commands import Commands, step_count
 
 TINY = cases.ROOT / "samples/models/small_cnn.onnxtxt"
 ROUNDS = 2  # every plan is replayed at least that often, in turns with the others, for a noise floor
-MARGIN = 1.1  # of a device's memory: what a control group should have that kills (docs/results/jobs.md)
+# What a control group should have that kills, beside what a device has: a tenth of it (docs/results/jobs.md), or what a process varies by.
+MARGIN, LEAST_MARGIN = 0.1, 25_000_000
 QUICK_SECONDS = 60.0  # of operators, by default; messages take half of it
 PROFILE_LIMIT, REPLAY_LIMIT = 900, 300  # seconds after which a command is ended
 
@@ -43,6 +44,11 @@ def limited(bed, count):
             yield bed.memory
         finally:
             bed.memory = None
+
+
+def with_margin(count):
+    """The bytes that a process may have so that a plan of `count` bytes fits."""
+    return count + max(int(MARGIN * count), LEAST_MARGIN)
 
 
 def form_of(plan):
@@ -82,16 +88,17 @@ class Suite:
             self._failed(cluster.name, error)
             return
         plans = [(case, *made) for case in here if (made := self._plan(commands, case, files[case.quick]))]
-        process = self._process_bytes(commands, files[False]) if any(case.of_peak for case in here) else 0
+        process = self._process_bytes(commands) if any(case.of_peak for case in here) else 0
         runs = {case: [] for case, *_ in plans}
         for _ in range(self.rounds):
             for case, plan, made in plans:
-                with limited(bed, made["memory"] and process + int(MARGIN * made["memory"])):
+                with limited(bed, made["memory"] and process + with_margin(made["memory"])) as groups:
                     self._replay(commands, case, plan, made, runs[case])
+                    made["peak"] = max((group.peak() - process for group in groups), default=None)
         for case, plan, made in plans:
             if len(runs[case]) == self.rounds:
                 self.results.append(compare.compared(case, made["step_seconds"], runs[case]) |
-                                    {"memory": made["memory"], "form": form_of(plan)})
+                                    {"memory": made["memory"], "peak": made["peak"], "form": form_of(plan)})
 
     def _cluster_file(self, commands, cluster, folder, here, quick):
         path, profile = folder / "cluster.yaml", folder / "profile.yaml"
@@ -140,10 +147,11 @@ class Suite:
         path.write_text(clusters.cluster_yaml(case.cluster, memory * count, profile, case.optimizer))
         return path
 
-    def _process_bytes(self, commands, cluster_file):
+    def _process_bytes(self, commands):
         """What a rank takes that trains next to nothing, but for what its plan says."""
-        plan = commands.folder / "tiny.plan"
-        report = commands.compile(TINY, cluster_file, plan, ["--batch", "8", "--micro-batches", "1"])
+        plan, path = commands.folder / "tiny.plan", commands.folder / "tiny.yaml"
+        path.write_text(clusters.cluster_yaml(commands.cluster, memory_bytes()))
+        report = commands.compile(TINY, path, plan, ["--batch", "8", "--micro-batches", "1"])
         devices = [each["device"] for each in report["devices"]]
         with limited(commands.bed, None) as groups:
             commands.replay(plan, devices, TINY, 1, REPLAY_LIMIT)

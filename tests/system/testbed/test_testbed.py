@@ -197,8 +197,8 @@ class Compare(unittest.TestCase):
         self.assertEqual(len({case.name for case in found}), len(found))
         self.assertTrue(all(0 < case.of_peak < 1 and case.judges for case in found))
         self.assertLessEqual({"a/0,b/0", "a/0|b/0", "a/0,b/0|c/0", "a/0,b/0,c/0,d/0", None}, {case.layout for case in found})
-        text = compare.memory_markdown([result("stages", 3.0, 2.5) | {"memory": 123_000_000, "form": ("optimizer", "all / nothing")}])
-        self.assertIn("| 123 | optimizer | all / nothing | 3000.0 | 2500.0 | +20.0% |", text)
+        text = compare.memory_markdown([result("stages", 3.0, 2.5) | {"memory": 123_000_000, "peak": 120_000_000, "form": ("optimizer", "all / nothing")}])
+        self.assertIn("| 123 | 120 | optimizer | all / nothing | 3000.0 | 2500.0 | +20.0% |", text)
         self.assertIn("median error 20.0%", text)
 
     def test_what_a_plan_divides_and_recomputes_is_read_from_its_text(self):

@@ -5,6 +5,7 @@
 import functools
 import pathlib
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -54,6 +55,30 @@ def looking(rank, plan, cluster, classes):
     return [any(group.parts for group in made.groups) for made in found], len(found)
 
 
+def moving(rank, plan, cluster):
+    """Of rank 0: how many searches began after a change that came with two moves, as often as asked; what was said; and whether one
+    begins once the first move is ten minutes ago."""
+    job = job_of(Mlp, plan, replan=cluster, on_drift=None)
+    replanning, said, begun, now = job._replanning, [], [], time.monotonic()
+    if rank != 0:
+        return None
+    with (mock.patch.object(replan, "_say", said.append), mock.patch.object(replan, "_Search", lambda *_: begun.append(1)),
+          mock.patch.object(replan.time, "monotonic", lambda: now)):
+        replanning._then = replanning._now = 1.0
+        for _ in range(2):
+            replanning._found = plan
+            replanning.announce()
+            replanning.switch(lambda plan, factors: None)
+        del said[:]
+        replanning.drifted([Change("", "compute", 1, 1.5, 1)])
+        for _ in range(3):
+            replanning.has_plan()
+        early = len(begun)
+        now += 601
+        replanning.has_plan()
+    return early, said, len(begun)
+
+
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Looks(unittest.TestCase):
     def setUp(self):
@@ -89,6 +114,11 @@ class Looks(unittest.TestCase):
         plan = agpcs.Plan(self.planned(layout=None, micro_batches=None, budget=100).text)
         self.assertTrue(any(group.parts for group in plan.groups))
         self.assertTrue(self.divided(plan, "AdamW", "AdamW"))
+
+    def test_for_none_until_there_were_less_than_two_moves_within_ten_minutes(self):
+        (early, said, later), _ = on_ranks(moving, self.planned(), str(self.cluster))
+        self.assertEqual((early, later), (0, 1))
+        self.assertEqual(said, ["the plan stays: there were 2 moves within 600 s; the next one has to wait"])
 
 
 if __name__ == "__main__":

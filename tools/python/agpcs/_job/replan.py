@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 import statistics
 import sys
 import threading
+import time
 
 import torch.distributed as dist
 
@@ -24,6 +26,7 @@ LATEST = 8  # steps that tell what a step takes now
 BUDGET = 100  # evaluations of the search
 FEW = 4  # devices that may be a stage each
 LOWEST_PRIORITY = 19
+MOST_MOVES, WINDOW = 2, 600.0  # moves to other plans, in seconds
 # What ranks divide, the most first: what more they may divide, as options call it.
 _MORE = {"parameters": (), "gradients": ("parameters",), "optimizer": ("gradients",)}
 
@@ -157,6 +160,7 @@ class Replanning:
         self._least = {}  # by device: the least factor by which it was slower while it computed, if that is below 1
         self._teams = False  # whether a plan that ran has teams
         self._of_all = []
+        self._moves, self._said_waiting = collections.deque(maxlen=MOST_MOVES), False  # when the last ones were; of rank 0
         self.announced = False  #: whether rank 0 has told of another plan
         self.may_divide = True  #: whether the optimizers of all ranks treat each element by itself
         self.runs(plan, data, {})
@@ -205,12 +209,24 @@ class Replanning:
             self._search = search
         elif search is not None and search.factors == self._factors:
             self._wanted, self._found = False, self._better(search)
+        elif (search is not None or self._wanted) and not self._may_move():
+            self._wanted = True  # it plans for what is still there when it may
         elif search is not None or self._wanted:
             self._wanted = False
             near = [stages_of(self._running), self._of_all]
             self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors), near,
                                    self._left_out(), self._teams)
         return self._found is not None
+
+    def _may_move(self):
+        """Whether a move is among the few that a job may make; says if not, once."""
+        if len(self._moves) < MOST_MOVES or time.monotonic() - self._moves[0] >= WINDOW:
+            self._said_waiting = False
+            return True
+        if not self._said_waiting:
+            _say(f"the plan stays: there were {MOST_MOVES} moves within {WINDOW:.0f} s; the next one has to wait")
+        self._said_waiting = True
+        return False
 
     def _left_out(self):
         """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
@@ -252,6 +268,7 @@ class Replanning:
                 _say(f"the plan stays: {error}")
             return
         if plan is not None:
+            self._moves.append(time.monotonic())
             stages = " | ".join(", ".join(f"{device} {samples}" for device, samples in zip(_replicas(stage), stage.samples))
                                 for stage in plan.stages if not stage.idle)
             idle = [plan.devices[rank] for rank in plan.idle_ranks]
