@@ -22,7 +22,7 @@ import clusters
 PREFIX = "agpcs-tb"
 SWITCH, BRIDGE = f"{PREFIX}-switch", f"{PREFIX}-br"
 SUBNET = "10.213.77"  # of the namespaces, which nothing joins to another network
-PACEMAKER = str(pathlib.Path(__file__).resolve().parent / "pacemaker.py")
+PACEMAKER, FILLER = (str(pathlib.Path(__file__).resolve().parent / name) for name in ("pacemaker.py", "filler.py"))
 LOCK = pathlib.Path("/run") / f"{PREFIX}.lock"
 PRIORITY = {1: ("cpu.shares", "262144"), 2: ("cpu.weight", "10000")}  # the most: quotas decide, no other work
 QUOTA_US = 1000  # of CPU time in each period, the least that Linux takes: the shorter, the more like a slow processor
@@ -228,7 +228,7 @@ class Bed:
         self.ranks = clusters.ranks(cluster)
         self.cores = sorted(os.sched_getaffinity(0))
         self.homes = [self.cores[home] for home in clusters.homes(cluster, len(self.cores))]
-        self.cgroups, self.pacemakers = [], []
+        self.cgroups, self.pacemakers, self.fillers = [], [], []
         self.memory = None  # a MemoryCgroup of each rank, where their memory is limited
 
     def __enter__(self):
@@ -237,6 +237,7 @@ class Bed:
             self.pacemakers = [self._start_pacemaker(core) for core in self.cores]
             self._make_network()
             self.cgroups = self._make_cgroups()
+            self.fillers = [self.start(rank, [sys.executable, FILLER, os.getpid()]) for rank in range(len(self.ranks))]
         except BaseException:
             self._leave()
             raise
@@ -250,9 +251,9 @@ class Bed:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def _leave(self):
-        for pacemaker in self.pacemakers:
-            pacemaker.kill()
-            pacemaker.wait()
+        for process in (*self.pacemakers, *self.fillers):
+            process.kill()
+            process.wait()
         tear_down()
 
     @staticmethod
@@ -297,8 +298,8 @@ class Bed:
 
     def set_speeds(self):
         """From now on every rank has its share of the CPU."""
-        if any(pacemaker.poll() is not None for pacemaker in self.pacemakers):
-            raise Failed("a pacemaker has ended: the ranks would not have the speeds that they should")
+        if any(process.poll() is not None for process in (*self.pacemakers, *self.fillers)):
+            raise Failed("a pacemaker or filler has ended: the ranks would not have the speeds that they should")
         for cgroup, (machine, _) in zip(self.cgroups, self.ranks):
             cgroup.limit(machine.cpu)
 
