@@ -15,6 +15,7 @@
 // are not. The few that are roughly fastest become candidates. Of pipelines that take seconds to
 // simulate there is at most one, if it is faster.
 #include "ir/base/at.h"
+#include "ir/base/largest_that_holds.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
@@ -229,15 +230,12 @@ class EvenSeeds {
   /// Returns the fewest stages that have a cut with few samples a micro-batch; more than `most` if
   /// none has. More stages need less memory each.
   int least_stages(const Row& row, int most) const {
-    int low = 1, high = most + 1;
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      const std::vector<std::int64_t> counts = counts_for(row.replicas, middle);
-      const bool exists =
-          !counts.empty() && row.costs->has_cut(middle, counts.back(), 1, may_use_hosts(problem_));
-      (exists ? high : low) = middle;
-    }
-    return high;
+    const auto has_no_cut = [&](int stages) {
+      const std::vector<std::int64_t> counts = counts_for(row.replicas, stages);
+      return counts.empty() ||
+             !row.costs->has_cut(stages, counts.back(), 1, may_use_hosts(problem_));
+    };
+    return largest_that_holds(1, most + 1, has_no_cut) + 1;
   }
 
   void cut_shapes() {

@@ -2,6 +2,7 @@
 #include "planner/refine/places/places_of_activations.h"
 
 #include "ir/base/at.h"
+#include "ir/base/largest_that_holds.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/refine/places/shorter_step.h"
 
@@ -70,11 +71,7 @@ class PlacesOfActivations {
       return true;
     };
     if (!fits(0)) return std::nullopt;
-    int low = 0, high = form.segments;  // `low` fits
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      (fits(middle) ? low : high) = middle;
-    }
+    largest_that_holds(0, form.segments, fits);  // the last that fits is in `best`
     return best;
   }
 

@@ -111,8 +111,9 @@ class StageParameters {
   /// whose t is `step` + 1. Of sharded buckets, only the elements that this rank owns are updated.
   void update(const Optimizer& optimizer, std::int64_t step);
   /// Return the flat gradient and the flat values of plan bucket `bucket`; undefined if the bucket
-  /// is not this stage's. Where no ranks reduce it, on a CPU, the buffer of a gradient is there from
-  /// the first call on: until then a rank keeps autograd's own gradients, and not beyond the step.
+  /// is not this stage's. Where no ranks reduce it, on a CPU, the buffer of a gradient is there
+  /// from the first call on: until then a rank keeps autograd's own gradients, and not beyond the
+  /// step.
   at::Tensor gradient(int bucket);
   at::Tensor value(int bucket) const;
   /// Returns the gradient of a member of plan bucket `bucket`; undefined if it has none.
