@@ -3,9 +3,8 @@
 // and in its order, and that parameters are those of the stage's buckets. Whether operators can be
 // divided so is for those who have the model (`verify_team_body`).
 //
-// All members of a team run one program and one body, so that they issue the team's exchanges in
-// one order. These are within passes, which are one node for all ranks of a stage where
-// `check_progress` looks for cycles.
+// All members of a team run one program and one body, so their exchanges have one order. These are
+// within passes, which are one node for all ranks of a stage where `check_progress` finds cycles.
 #include "ir/plan/body/body.h"
 #include "ir/plan/body/body_text.h"
 #include "ir/plan/lookup.h"
