@@ -326,6 +326,7 @@ def run_case(bed, name, options):
         bed.set_speeds()
         ranks.go()
         result = json.loads(ranks.last_line())
+        bed.lift_speeds()
         for way, plan in plans.items() if options.drift else ():
             print(plan._command("drift", [plan, str(folder / f"{way}.json")]), file=sys.stderr)
         now = at_this_speed(bed.cluster, plans, file, folder, result["slower"])

@@ -146,6 +146,8 @@ class Commands:
             late = threading.Timer(limit, expire)
             cleanup.callback(late.cancel)
             cleanup.callback(lambda: [_end(process) for process in processes])
+            if self.bed is not None:
+                cleanup.callback(self.bed.lift_speeds)
             processes.extend(self._start(command, devices, name, cleanup))
             late.start()
             for line in processes[0].stdout:

@@ -238,6 +238,7 @@ class Bed:
             self._make_network()
             self.cgroups = self._make_cgroups()
             self.fillers = [self.start(rank, [sys.executable, FILLER, os.getpid()]) for rank in range(len(self.ranks))]
+            self._fill(signal.SIGSTOP)
         except BaseException:
             self._leave()
             raise
@@ -302,6 +303,7 @@ class Bed:
             raise Failed("a pacemaker or filler has ended: the ranks would not have the speeds that they should")
         for cgroup, (machine, _) in zip(self.cgroups, self.ranks):
             cgroup.limit(machine.cpu)
+        self._fill(signal.SIGCONT)
 
     def set_rates(self):
         """From now on every machine's card has its rate, in either direction. What passes at once stays what it was at
@@ -320,9 +322,14 @@ class Bed:
         self.set_rates()
 
     def lift_speeds(self):
-        """From now on ranks run as fast as they can: for starting up."""
+        """From now on ranks run as fast as they can, and nothing fills what they leave: for starting up, and other work."""
+        self._fill(signal.SIGSTOP)
         for cgroup in self.cgroups:
             cgroup.limit(None)
+
+    def _fill(self, number):
+        for filler in self.fillers:
+            filler.send_signal(number)
 
     def start(self, rank, command, **options):
         """Starts a command as that rank: in its machine's network, on its core, with its share of it."""
