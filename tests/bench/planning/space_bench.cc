@@ -3,8 +3,8 @@
 // one. Run it in the root of the repository.
 //
 //     space_bench DIMENSION                  all rows of a dimension: state, gradients, parameters,
-//                                            schedules, zero-bubble, interleaved, segments or
-//                                            offload
+//                                            schedules, zero-bubble, interleaved, segments,
+//                                            offload or activations
 //     space_bench DIMENSION MODEL CLUSTER    one row: state "gpt-1.3b" "v100x8"
 //     space_bench all MODEL CLUSTER          one row: with all dimensions, without each of them in
 //                                            turn, and without all
@@ -16,6 +16,7 @@
 // * offload: GPTs for which there are few devices. There and with all dimensions, each device has a
 //   PCIe x16 link to its host, which has 256 GB: of the generation and with the part of its
 //   bandwidth that the catalog has (3.0 of P100 and V100, 4.0 of the others).
+// * activations: likewise, with longer sequences, too; without it, the state may be in hosts.
 // * interleaved: few micro-batches, over fast and over slow links.
 #include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/file.h"
@@ -272,11 +273,21 @@ constexpr Case kCases[] = {
     {"offload", "gpt-6.7b", "v100x4"},
     {"offload", "gpt-6.7b", "v100x8"},
     {"offload", "gpt-6.7b", "v100x4-rtx3090x4"},
+    {"activations", "gpt-1.3b", "rtx3090x1"},
+    {"activations", "gpt-1.3b", "v100x2"},
+    {"activations", "gpt-1.3b", "v100x8"},
+    {"activations", "gpt-2.7b", "v100x4"},
+    {"activations", "gpt-1.3b-2k", "v100x8"},
+    {"activations", "gpt-2.7b-2k", "v100x8"},
+    {"activations", "gpt-350m-8k", "rtx3090x1"},
+    {"activations", "gpt-350m-8k", "v100x2"},
+    {"activations", "gpt-1.3b-8k", "v100x4"},
+    {"activations", "gpt-1.3b-8k", "v100x8"},
 };
 
-constexpr std::string_view kDimensions[] = {"state",     "gradients",   "parameters",
-                                            "schedules", "zero-bubble", "interleaved",
-                                            "segments",  "offload",     "teams"};
+constexpr std::string_view kDimensions[] = {"state",       "gradients",   "parameters", "schedules",
+                                            "zero-bubble", "interleaved", "segments",   "offload",
+                                            "activations", "teams"};
 
 /// Leaves a dimension out.
 void leave_out(std::string_view dimension, Space& space) {
@@ -288,7 +299,8 @@ void leave_out(std::string_view dimension, Space& space) {
   if (dimension == "zero-bubble") options.part_backward = false;
   if (dimension == "interleaved") space.interleave = false;
   if (dimension == "segments") options.choose_segments = false;
-  if (dimension == "offload") options.offload = false;
+  if (dimension == "offload") options.offload = options.offload_activations = false;
+  if (dimension == "activations") options.offload_activations = false;
   if (dimension == "teams") options.choose_teams = false;
 }
 
@@ -299,7 +311,7 @@ std::string seconds_of(const Row& row) {
 void print_row(const Case& of) {
   Space space;
   space.interleave = of.dimension == "interleaved";
-  space.has_links = of.dimension == "offload";
+  space.has_links = of.dimension == "offload" || of.dimension == "activations";
   const Row whole = plan(of.model, of.cluster, space);
   leave_out(of.dimension, space);
   const Row without = plan(of.model, of.cluster, space);
@@ -359,8 +371,8 @@ int main(int argc, char** argv) {
       dimension != "teams";
   if ((argc != 2 && argc != 4) || !known) {
     std::fputs(
-        "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments|offload "
-        "[MODEL CLUSTER]\n"
+        "space_bench state|gradients|parameters|schedules|zero-bubble|interleaved|segments|offload|"
+        "activations [MODEL CLUSTER]\n"
         "space_bench all MODEL CLUSTER\n",
         stderr);
     return 2;

@@ -124,7 +124,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan.text, text)
         self.assertEqual((plan.batch, plan.micro_batches), (64, 4))
 
-    def test_activations_lie_in_hosts_where_that_is_asked_for(self):
+    def test_activations_lie_in_hosts_unless_they_are_left_out(self):
         layers = "".join(f"  w{i} = ConstantOfShape (square)\n  h{i} = MatMul ({f'x{i - 1}' if i > 1 else 'x'}, w{i})\n"
                          f"  x{i} = Relu (h{i})\n" for i in range(1, 6))
         with tempfile.TemporaryDirectory() as folder:
@@ -134,11 +134,9 @@ class Plan(unittest.TestCase):
             cluster.write_text("device_kinds: {gpu: {memory: 540MB, memory_bandwidth: 400GB/s, peak: {fp32: 5TFLOPS}, "
                                "launch_overhead: 0, host_link: {bandwidth: 12GB/s}}}\n"
                                "hosts: [{name: a, devices: {kind: gpu}, memory: 4GB}]\ntraining: {batch: 16384, optimizer: sgd}\n")
-            plans = [agpcs.plan(model, cluster, micro_batches=1, bound=False, host_activations=asked) for asked in (False, True)]
+            plans = [agpcs.plan(model, cluster, micro_batches=1, bound=False, without=without) for without in (["activations"], [])]
         self.assertEqual([plan.stages[0].activations_in for plan in plans], ["device", "host"])
         self.assertLess(plans[1].estimates.step_seconds, plans[0].estimates.step_seconds)
-        with self.assertRaisesRegex(agpcs.UsageError, "host_activations=True and without"):
-            agpcs.plan(MODEL, CLUSTER, host_activations=True, without=["offload"])
 
     def test_groups_shares_and_estimates_of_unequal_devices(self):
         plan = agpcs.plan(RESNET, MIXED, data_parallel=True)

@@ -227,14 +227,6 @@ def refuse_idle(plan: Plan) -> None:
                            "  hint: plan without idle_ranks")
 
 
-def refuse_host_activations(plan: Plan) -> None:
-    """Raises PlanMismatch where a stage of the plan has activations in the memory of hosts."""
-    name = next((stage.name for stage in plan.stages if stage.activations_in != "device"), None)
-    if name is not None:
-        raise PlanMismatch(f"stage {name} of the plan of {plan.model} has activations in the memory of hosts, which agpcs.torch.Job does "
-                           "not play yet\n  hint: a plan of agpcs.plan, without host_activations=True")
-
-
 def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
          freeze: Iterable[str] = (), train: Iterable[str] = (), inference_graph: bool = False,
          precision: str | None = None, attention: str | None = None, wire_type: str | None = None,
@@ -244,8 +236,8 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          data_parallel: bool = False,
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
          policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
-         without: Iterable[str] = (), teams: bool = False, host_activations: bool = False,
-         threads: int | None = None, micro_batches: int | None = None, bucket_bytes: int | None = None,
+         without: Iterable[str] = (), teams: bool = False, threads: int | None = None,
+         micro_batches: int | None = None, bucket_bytes: int | None = None,
          idle_ranks: bool = False, bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
@@ -260,7 +252,6 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     passes, or devices have several stages; "zero-bubble", so that none parts them; "interleaved", so that no device has several
     stages; "segments", so that stages recompute all or nothing, and have no activations in hosts; "offload", so that the
     optimizer's state and activations stay on devices; "activations", so that activations do.
-    `host_activations=True` also looks for plans that keep activations in the memory of hosts, which agpcs-run alone runs yet.
     `teams=True` also looks for plans whose replicas are teams of devices that divide operators, which `agpcs.torch.Job` runs; a
     layout may ask for them without it. "unlike-teams" leaves out stages whose teams have unlike numbers of members.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
@@ -292,10 +283,6 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     left_out = tuple(options["without"])
     if not teams and "teams" not in left_out:
         options["without"].append("teams")
-    if host_activations and (ruled := [word for word in ("activations", "offload", "segments") if word in left_out]):
-        raise UsageError(f"host_activations=True and without={ruled} are both given\n  hint: leave out one of the two")
-    if not host_activations and "activations" not in left_out:
-        options["without"].append("activations")
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)

@@ -88,8 +88,7 @@ class PlanState:
         if plan.stages[0].activations_in != "device":
             raise PlanMismatch(
                 f"the plan of {plan.model} has activations in the memory of hosts; DistributedDataParallel keeps them on the "
-                "devices\n  hint: agpcs.plan(..., data_parallel=True) without host_activations=True, or agpcs-compile "
-                "--without activations")
+                "devices\n  hint: agpcs.plan(..., data_parallel=True), or agpcs-compile --without activations")
         divided = next((group.name for group in plan.groups if group.parts), None)
         if divided is not None:
             raise PlanMismatch(

@@ -14,7 +14,6 @@ from agpcs._job.links import Cut, Shares
 from agpcs._job.memory import plan_data
 from agpcs._job.split import split
 from agpcs._job.teams.team import Team, ranks_with_bodies, refuse_for_teams, team_of
-from agpcs._plan import refuse_host_activations
 
 
 class Placing(typing.NamedTuple):
@@ -27,7 +26,6 @@ class Placing(typing.NamedTuple):
 
     def place(self, plan, cluster=None, known=None):
         """The plan as JSON, as `plan_data` has it; the graph has the plan's stages from now on."""
-        refuse_host_activations(plan)
         data = plan_data(plan, self.file, cluster, known)
         _refuse(data)
         self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"] if stage["operators"]])

@@ -12,7 +12,7 @@ from job_cases import (NEWER, TWO, TWO_BY_TWO, FOUR, Compares, Mlp, OneResNet, R
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agpcs._job.segments import Segments
+from agpcs._job.segments import Segmented, Segments
 from agpcs._torch_placing import parted, placing
 
 
@@ -38,7 +38,7 @@ def passes(rank, kind, plan, recomputed):
         parts.append([node.name for node in part.graph.nodes if node.op == "call_function"])
         return part
 
-    run = Segments(stage.module, recomputed, stage.changed, prepared)
+    run = Segments(stage.module, Segmented(recomputed, True), stage.changed, prepared)
     inputs = batches(kind, 1)[0][:-1]
     with Counts() as forward:
         _, (output,) = run(len(inputs[0]), *inputs)

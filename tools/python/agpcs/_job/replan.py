@@ -230,11 +230,12 @@ class Replanning:
 
     def _left_out(self):
         """The dimensions of the space of plans that a new plan leaves out: those that the running one did. Of a plan of a file
-        that is not known: one whose ranks do not divide state, or keep it on devices, may have been made so that they do."""
+        that is not known: one whose ranks do not divide state, or have nothing in hosts, may have been made so that they do."""
         levels = {group.state for group in self._running.groups}
         unknown = next((more for level, more in _MORE.items() if level in levels), ("state",))
-        if all(stage.state_in == "device" for stage in self._running.stages):
-            unknown = (*unknown, "offload")
+        if all(stage.activations_in == "device" for stage in self._running.stages):
+            offloads = any(stage.state_in == "host" for stage in self._running.stages)
+            unknown = (*unknown, "activations" if offloads else "offload")
         known = unknown if self._running.without is None else self._running.without
         return known if self.may_divide else (*known, "state", "offload")
 

@@ -8,8 +8,10 @@ import torch.distributed as dist
 
 from agpcs._job.buckets import Bucket, ScatteredBucket, ShardedBucket
 from agpcs._job.gathered import GatheredBucket, absent_parameter
+from agpcs._job.host_activations import HostActivations
 from agpcs._job.links import Links, Shares
 from agpcs._job.owned import divided_in, owned_of, slices_of, tensor_of
+from agpcs._job.segments import Segmented
 from agpcs._job.teams.exchange import COPY, Part
 from agpcs._job.teams.slices import SlicedBucket, slice_sums
 from agpcs._job.teams.team import held_by_replicas, is_unlike
@@ -37,6 +39,8 @@ class Role:
         self.idle = self.rank in plan.idle_ranks  #: whether its stage, which has no operators, is that of the ranks that compute nothing
         self.team = team
         self.in_host = any(data["stages"][number].get("state_in") == "host" for number in self.numbers)  #: the optimizer's state
+        moves = any(data["stages"][number].get("activations_in") == "host" for number in self.numbers)
+        self.host = HostActivations(device) if moves else None  #: where activations go, if some do
         self.cuts = [cut for cut in cuts if {cut.source, cut.target} & set(self.numbers)]
         self._readers = {}  # by name of a parameter or buffer: the ranks of each stage that has it
         for number, part in enumerate(parts):
@@ -184,10 +188,11 @@ class Role:
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         return [*lines[:-1], ("update", []), lines[-1]] if self.idle else lines
 
-    def recomputed(self, number):
-        """How many segments of a stage are computed again; 0: none."""
+    def segmented(self, number):
+        """What the segments of a stage do so that the device keeps less, as Segmented."""
         stage = self._data["stages"][number]
-        return len(stage.get("segments", (1,))) if stage["recompute"] else 0
+        recomputed, in_host = stage["recompute"], stage.get("activations_in") == "host"
+        return Segmented(len(stage.get("segments", (1,))) if recomputed or in_host else 0, recomputed, in_host)
 
     def close(self):
         """Gives up its process groups."""

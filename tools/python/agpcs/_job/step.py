@@ -54,13 +54,14 @@ class _Stage:
         self.differentiable = [number for number, value in enumerate(self.part.received) if value.gradient]
         self.compute = self.put_off = None  # a PutOff, where backward passes are parted
 
-    def prepare(self, recomputed, prepare, parted, again):
-        """Makes `compute`: of the module by `prepare`, by so many segments that are computed again, or with what is put off."""
+    def prepare(self, segmented, prepare, parted, again, host):
+        """Makes `compute`: of the module by `prepare`, by segments that keep less, as `segmented` says, or with what is put off. `host` is
+        a HostActivations, or None."""
         module = self.part.module
         if parted:
             self.compute = self.put_off = PutOff(module)
-        elif recomputed:
-            self.compute = Segments(module, recomputed, self.part.changed, prepare, again)
+        elif segmented.count > 0:
+            self.compute = Segments(module, segmented, self.part.changed, prepare, again, host)
         else:
             self.compute = prepare(module)
 
@@ -93,7 +94,7 @@ class Player:
         # A compiled module gives all parameters their gradients in the input pass.
         parted = compiled is False and any(word.startswith("backward_weight:") for word, _ in program)
         for stage in self._stages.values():
-            stage.prepare(role.recomputed(stage.number), prepare, parted, self._within.again)
+            stage.prepare(role.segmented(stage.number), prepare, parted, self._within.again, role.host)
         self._lines, self._left = self._prepared(program)
 
     @property
