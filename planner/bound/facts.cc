@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/bound/facts.h"
 
+#include "ir/base/largest_that_holds.h"
 #include "planner/problem/micro_batches.h"
 
 #include <algorithm>
@@ -37,12 +38,8 @@ std::vector<int> count_devices(const Cluster& cluster, DeviceId first, DeviceId 
 double least_time(const BoundFacts& facts, const std::vector<int>& counts, double enough,
                   const std::function<double(int kind, std::int64_t samples)>& seconds) {
   const auto taken = [&](int kind, double time) {
-    std::int64_t low = 0, high = facts.samples + 1;  // the kind takes `low`, not `high`
-    while (high - low > 1) {
-      const std::int64_t middle = low + (high - low) / 2;
-      (seconds(kind, middle) <= time ? low : high) = middle;
-    }
-    return low;
+    return largest_that_holds(std::int64_t{0}, facts.samples + 1,
+                              [&](std::int64_t samples) { return seconds(kind, samples) <= time; });
   };
   const auto suffices = [&](double time) {
     double total = 0;

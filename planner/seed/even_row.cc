@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/base/largest_that_holds.h"
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/rough/step.h"
 
@@ -160,11 +161,9 @@ double EvenRow::stage_seconds(int i, int j, int stage) const {
 
 /// Returns the farthest end of a stage that begins at `begin`, or `begin` if there is none.
 int EvenRow::end_within(int begin, int stage, double seconds) const {
-  int low = begin, high = sums_.pieces() + 1;  // [begin, low) is within, [begin, high) is not
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    (stage_seconds(begin, middle, stage) <= seconds ? low : high) = middle;
-  }
+  int low = largest_that_holds(begin, sums_.pieces() + 1, [&](int end) {
+    return stage_seconds(begin, end, stage) <= seconds;
+  });
   const auto cut_is_slow = [&](int end) {
     return end < sums_.pieces() &&
            costs_[at(stage)].to_next.at(sums_.cut_bytes(end) * samples_) > seconds;

@@ -5,18 +5,12 @@
 #include "ir/base/largest_that_holds.h"
 #include "ir/strategy/interleaved.h"
 #include "ir/strategy/offload.h"
-#include "ir/strategy/segments.h"
-#include "ir/strategy/state_parts.h"
 #include "ir/strategy/teams.h"
-#include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 #include "planner/seed/memory/stage_fitter.h"
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
-#include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -24,6 +18,8 @@
 
 namespace agpcs {
 namespace {
+
+constexpr StateLevel kUndivided[] = {StateLevel::kWhole};
 
 /// Returns the strategy with help for each stage that lacks memory, which may divide what one of
 /// `levels` says; nothing if a stage cannot be helped.
@@ -36,8 +32,9 @@ std::optional<Strategy> helped(const Problem& problem, Evaluator& evaluator,
   for (int stage = 0; stage < stages; ++stage) {
     if (strategy.stages[at(stage)].has_teams()) continue;  // which nothing here helps
     if (!lacks(problem, evaluator, strategy, stage)) continue;
-    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]), levels,
-                       move);
+    const bool alone = strategy.stages[at(stage)].devices.size() < 2;
+    StageFitter fitter(problem, evaluator, strategy, stage, std::move(ops[at(stage)]),
+                       alone ? kUndivided : levels, move);
     std::optional<StageSpec> spec = fitter.run(may_offload);
     if (!spec) return std::nullopt;
     fitted.stages[at(stage)] = *std::move(spec);
@@ -65,8 +62,7 @@ Strategy with_whole_passes(Strategy strategy) {
 }  // namespace
 
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
-                StateLevel most_divided, SampleMoves move, Offloads offloads,
-                StateLevel least_divided) {
+                StateLevel most_divided, SampleMoves move, Offloads offloads) {
   if (has_unlike_teams(strategy))
     return evaluator.lacking(strategy) <= 0;  // nothing helps them yet
   const Strategy whole = with_whole_passes(strategy);
@@ -81,27 +77,32 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     strategy = *std::move(fitted);
     return true;
   };
-  constexpr StateLevel kWhole[] = {StateLevel::kWhole};
-  constexpr StateLevel kDivided[] = {StateLevel::kOptimizer, StateLevel::kGradients,
-                                     StateLevel::kParameters};
-  std::vector<StateLevel> asked = {StateLevel::kWhole};
-  std::ranges::copy_if(kDivided, std::back_inserter(asked), [&](StateLevel level) {
-    return level >= least_divided && level <= most_divided;
-  });
+  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients,
+                                 StateLevel::kParameters};
   const StateLevel whole_or_most[] = {StateLevel::kWhole, most_divided};
   const bool more = most_divided >= StateLevel::kGradients;
   const auto fits = [&] {
-    if (fits_with(asked)) return true;
+    if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
     if (!divided) return false;
     // What looks fastest with divided state may not fit after all; what fits without it still does,
     // and so may what divides more.
-    return fits_with(kWhole) ||
+    return fits_with(kUndivided) ||
            (more && may_divide(problem, most_divided) && fits_with(whole_or_most));
   };
   if (fits()) return true;
   // So may what has nothing in the memory of hosts, which all of a host's devices fill.
   offload = false;
   return offloaded && fits();
+}
+
+bool fit_memory_by(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                   StateLevel level, SampleMoves move) {
+  if (has_unlike_teams(strategy) || !may_divide(problem, level)) return false;
+  std::optional<Strategy> fitted = helped(problem, evaluator, with_whole_passes(strategy),
+                                          {&level, 1}, move, may_use_hosts(problem));
+  if (!fitted || evaluator.lacking(*fitted) > 0) return false;
+  strategy = *std::move(fitted);
+  return true;
 }
 
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

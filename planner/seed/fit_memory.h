@@ -18,16 +18,19 @@ enum class Offloads : std::uint8_t { kNo, kYes };
 /// recomputation, at once or by segments, some of which may be kept; fewer samples for the devices
 /// that lack memory and more for those that do not (a device without room for a single sample
 /// leaves the stage), if they may `move`; the optimizer's state, or that and gradients, or these
-/// and parameters, divided among its devices, from `least_divided` up to `most_divided`; the
-/// optimizer's state or activations in the memory of hosts, if it `offloads`; or several of these.
-/// Returns
+/// and parameters, divided among its devices, up to `most_divided`; the optimizer's state or
+/// activations in the memory of hosts, if it `offloads`; or several of these. Returns
 /// false, with `strategy` as it was, if some stage cannot be helped; nothing helps stages with
 /// teams. Needs: no buckets; `evaluator` is the problem's. Cost: a few `replica_bytes` for each
 /// stage that lacks memory and each of its kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                 StateLevel most_divided = StateLevel::kGradients,
-                SampleMoves move = SampleMoves::kYes, Offloads offloads = Offloads::kYes,
-                StateLevel least_divided = StateLevel::kOptimizer);
+                SampleMoves move = SampleMoves::kYes, Offloads offloads = Offloads::kYes);
+
+/// The same, but the stages that lack memory and have several devices divide what `level` says,
+/// even if something else looks faster.
+bool fit_memory_by(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                   StateLevel level, SampleMoves move);
 
 /// Gives the members of these stages' teams other parts of the same splits, smaller ones where
 /// memory lacks, until the strategy fits or nothing helps; members whose devices have equal memory

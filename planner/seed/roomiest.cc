@@ -2,6 +2,7 @@
 #include "planner/seed/roomiest.h"
 
 #include "ir/base/at.h"
+#include "ir/base/largest_that_holds.h"
 #include "ir/strategy/offload.h"
 #include "ir/strategy/strategy.h"
 #include "planner/problem/micro_batches.h"
@@ -83,13 +84,10 @@ class RoomyPipelines {
   int first_within(int end, int later, double bytes) const {
     const double in_flight =
         std::min({micro_batches_, static_cast<double>(later) + 1, most_in_flight_});
-    int low = -1, high = end;  // [high, end) fits, [low, end) does not
-    while (high - low > 1) {
-      const int middle = low + (high - low) / 2;
-      const bool fits = sums_.memory(middle, end, samples_, in_flight, false, help_) <= bytes;
-      (fits ? high : low) = middle;
-    }
-    return high;
+    const auto lacks = [&](int first) {
+      return sums_.memory(first, end, samples_, in_flight, false, help_) > bytes;
+    };
+    return largest_that_holds(-1, end, lacks) + 1;
   }
 
   /// Returns what a further stage before each of `stages` makes of them. Of those that take the

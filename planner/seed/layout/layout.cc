@@ -262,11 +262,10 @@ class LayoutMaker {
   /// layout: with recomputation, divided state, or other shares where the layout has no weights.
   Strategy helped_stages(const Problem& problem, Evaluator& evaluator,
                          const Strategy& strategy) const {
-    for (const SampleMoves moves : {SampleMoves::kYes, SampleMoves::kNo}) {
-      Strategy fitting = strategy;
-      if (!fit_memory(problem, evaluator, fitting, StateLevel::kParameters, moves)) continue;
-      if (is_as_asked(fitting, strategy)) return fitting;
-    }
+    std::optional<Strategy> fitting = as_asked(strategy, [&](Strategy& own, SampleMoves moves) {
+      return fit_memory(problem, evaluator, own, StateLevel::kParameters, moves);
+    });
+    if (fitting) return *std::move(fitting);
     Strategy nearest = strategy;
     need_least_memory(problem, evaluator, nearest);
     return is_as_asked(nearest, strategy) ? nearest : strategy;
@@ -278,14 +277,24 @@ class LayoutMaker {
     if (is_interleaved() || !strategy.bodies.empty()) return;
     for (const StateLevel level :
          {StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters}) {
-      Strategy fitting = strategy;
-      const bool fits = fit_memory(tools_.problem, tools_.evaluator, fitting, level,
-                                   SampleMoves::kYes, Offloads::kYes, level);
-      if (!fits || !is_as_asked(fitting, strategy)) continue;
-      if (std::ranges::find(strategies, fitting) == strategies.end()) {
-        strategies.push_back(std::move(fitting));
+      std::optional<Strategy> fitting = as_asked(strategy, [&](Strategy& own, SampleMoves moves) {
+        return fit_memory_by(tools_.problem, tools_.evaluator, own, level, moves);
+      });
+      if (fitting && std::ranges::find(strategies, *fitting) == strategies.end()) {
+        strategies.push_back(*std::move(fitting));
       }
     }
+  }
+
+  /// Returns what `fit(strategy, moves)` makes of the strategy, with other shares or without, if
+  /// that is as the layout asks.
+  template <typename F>
+  std::optional<Strategy> as_asked(const Strategy& strategy, F fit) const {
+    for (const SampleMoves moves : {SampleMoves::kYes, SampleMoves::kNo}) {
+      Strategy fitting = strategy;
+      if (fit(fitting, moves) && is_as_asked(fitting, strategy)) return fitting;
+    }
+    return std::nullopt;
   }
 
   /// Returns whether `changed` has the devices of `strategy`, and its shares where the layout has

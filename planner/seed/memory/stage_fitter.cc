@@ -4,6 +4,7 @@
 #include "ir/base/largest_that_holds.h"
 #include "ir/strategy/offload.h"
 #include "ir/strategy/state_parts.h"
+#include "planner/evaluate/rough/step.h"
 #include "planner/problem/shares.h"
 
 #include <cstddef>
