@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kMostDevicesOfParts = 64;
 
-/// Returns sets of devices, ascending: those of the first kinds of each order, and all but those of
-/// the last host of each class.
-std::set<std::vector<DeviceId>> parts_of(const Cluster& cluster) {
+/// Returns sets of devices, ascending: all but those of the last host of each class, and those of
+/// the first kinds of each order.
+std::set<std::vector<DeviceId>> parts_of(const Cluster& cluster, ClusterParts which) {
   std::set<std::vector<DeviceId>> parts;
   const auto add = [&](const auto& belongs) {
     std::vector<DeviceId> devices;
@@ -42,8 +42,10 @@ std::set<std::vector<DeviceId>> parts_of(const Cluster& cluster) {
       add([&](const Device& device) { return std::find(order.begin(), end, device.kind) != end; });
     }
   };
-  add_kinds(memory);
-  add_kinds(speed);
+  if (which == ClusterParts::kHostsAndKinds) {
+    add_kinds(memory);
+    add_kinds(speed);
+  }
   const std::vector<int> classes = host_classes(cluster);
   for (std::size_t host = 0; host < classes.size(); ++host) {
     const auto next = classes.begin() + static_cast<std::ptrdiff_t>(host) + 1;
@@ -106,14 +108,15 @@ bool wants_part_plans(const Problem& problem, const Seeds& seeds) {
   return any;
 }
 
-std::vector<Strategy> part_plans(const Problem& problem, const PlanOptions& options) {
+std::vector<Strategy> part_plans(const Problem& problem, ClusterParts parts,
+                                 const PlanOptions& options) {
   PlanOptions of_part = options;
   of_part.starts.clear();
   of_part.progress = {};
   of_part.search_progress = {};
   of_part.found = {};
   std::vector<Strategy> plans;
-  for (const std::vector<DeviceId>& devices : parts_of(problem.cluster)) {
+  for (const std::vector<DeviceId>& devices : parts_of(problem.cluster, parts)) {
     if (options.interrupted != nullptr && options.interrupted->load()) break;
     ProblemOptions part_options = problem.options;
     part_options.choose_teams = false;  // `search_teams` looks for them in the whole cluster

@@ -4,6 +4,7 @@
 
 #include "planner/plan_stages.h"
 
+#include <cstdint>
 #include <vector>
 
 namespace agpcs {
@@ -13,10 +14,14 @@ namespace agpcs {
 /// and without some of them it may be found.
 bool wants_part_plans(const Problem& problem, const Seeds& seeds);
 
-/// Plans the model on the first few kinds of devices, in order of memory and in order of speed, and
-/// on all hosts but one, for each class of hosts: seeders, then the refiner, each with a budget of
-/// its own. So a plan of the whole is never worse than that of such a part. Leaves out parts where
+/// Which parts of a cluster are planned: all hosts but one, for each class of hosts; and the first
+/// few kinds of devices, too, in order of memory and in order of speed.
+enum class ClusterParts : std::uint8_t { kHosts, kHostsAndKinds };
+
+/// Plans the model on parts of the cluster: seeders, then the refiner, each with a budget of its
+/// own. So a plan of the whole is never worse than that of such a part. Leaves out parts where
 /// nothing fits. Needs: a refiner.  Cost: that of planning each part.
-std::vector<Strategy> part_plans(const Problem& problem, const PlanOptions& options);
+std::vector<Strategy> part_plans(const Problem& problem, ClusterParts parts,
+                                 const PlanOptions& options);
 
 }  // namespace agpcs

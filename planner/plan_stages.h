@@ -44,7 +44,7 @@ struct PlanOptions {
   std::function<void(std::string_view what, int number, int of)> progress;
   /// Receives the evaluations made, the number of all, and the shortest step so far, in seconds.
   std::function<void(std::int64_t made, std::int64_t of, double seconds)> search_progress;
-  /// Receives a plan that fits, as it is found before the search: its step in seconds, and its
+  /// Receives a plan that fits, as it is found before a search: its step in seconds, and its
   /// seeder. It need not be better than the last one. No two of these functions run at a time.
   std::function<void(double seconds, std::string_view seeder)> found;
   std::function<void(const LowerBound& bound)> bounded;  ///< receives the bound, once it is known
@@ -100,10 +100,11 @@ Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptio
                    const std::optional<Seed>& first);
 
 /// Begins with the best seed, and lets the refiner search from the best of them: several times
-/// where the cluster is small, the budget is the default, and the first search gains much.
-/// Gives: a strategy whose step is never longer than the best seed's; the best seed itself where
-/// the options have no refiner, or a layout. The strategy has buckets if the search changed them.
-/// Cost: `budget` evaluations a search, and those of parts (part_plans.h).
+/// where the cluster is small, the budget is the default, and the first search gains much; then
+/// from plans of all hosts but one, too. Gives: a strategy whose step is never longer than the best
+/// seed's; the best seed itself where the options have no refiner, or a layout. The strategy has
+/// buckets if the search changed them. Cost: `budget` evaluations a search, and those of parts
+/// (part_plans.h).
 Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                         const PlanOptions& options);
 

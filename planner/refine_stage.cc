@@ -3,6 +3,7 @@
 #include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
+#include "planner/refine/places/divided_updates.h"
 #include "planner/refine/places/places_of_activations.h"
 #include "planner/refine/places/places_of_state.h"
 #include "planner/refine/search.h"
@@ -32,25 +33,26 @@ namespace {
 constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500, kManyBudget = 400;
 /// Searches of rough problems end at different places, up to 10% apart, so up to kSearches are
 /// made, unless the first one ends without a pipeline and gains less than 1% over the best seed.
+/// Plans of parts of the cluster take the place of the last one: those are searches, too.
 constexpr int kFewDevices = 16, kSearches = 3;
 constexpr double kSettled = 0.99;
 
-/// Returns the best of all, and the best of the known ones if it is not among them. Plans of parts
-/// of the cluster are among them where they help.
-std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evaluator,
-                                       const Seeds& seeds, const PlanOptions& options) {
-  SeedPool pool = seeds.pool;
-  if (wants_part_plans(problem, seeds)) {
-    for (Strategy& strategy : part_plans(problem, options)) {
-      const Score score = evaluator.evaluate(strategy);
-      if (options.found && score.fits()) options.found(score.step_seconds, "a part of the cluster");
-      pool.add({std::move(strategy), score, "", false});
-    }
+/// Adds plans of parts of the cluster to `pool`.
+void add_part_plans(const Problem& problem, Evaluator& evaluator, ClusterParts parts,
+                    const PlanOptions& options, SeedPool& pool) {
+  for (Strategy& strategy : part_plans(problem, parts, options)) {
+    const Score score = evaluator.evaluate(strategy);
+    if (options.found && score.fits()) options.found(score.step_seconds, "a part of the cluster");
+    pool.add({std::move(strategy), score, "", false});
   }
+}
+
+/// Returns the best of `pool`, and the best of the known ones if it is not among them.
+std::vector<Strategy> starts_of_search(const SeedPool& pool, const SeedPool& known) {
   std::vector<Strategy> starts = pool.starts(kStartsOfSearch);
-  if (seeds.known.empty() || !seeds.known.best().score.fits()) return starts;
-  const Strategy& known = seeds.known.best().strategy;
-  if (std::find(starts.begin(), starts.end(), known) == starts.end()) starts.push_back(known);
+  if (known.empty() || !known.best().score.fits()) return starts;
+  const Strategy& best = known.best().strategy;
+  if (std::find(starts.begin(), starts.end(), best) == starts.end()) starts.push_back(best);
   return starts;
 }
 
@@ -64,86 +66,89 @@ bool is_unsettled(const Problem& problem, const Strategy& strategy, const Score&
          found.step_seconds < kSettled * seed.step_seconds;
 }
 
-/// Searches of one problem from the same starts, each with a budget of its own.
+/// Searches of one problem, each with a budget of its own.
 class Searches {
  public:
-  /// `start`: seconds of the first start, which is the best.
-  Searches(const Problem& problem, std::vector<Strategy> starts, double start,
-           const PlanOptions& options, Decision& decision)
+  Searches(const Problem& problem, const PlanOptions& options, Decision& decision)
       : problem_(problem),
-        starts_(std::move(starts)),
-        start_(start),
         options_(options),
         decision_(decision),
         tools_(problem, options.threads),
-        each_(options.budget > 0 ? options.budget : default_budget(problem, starts_.front())) {}
+        rng_(Rng(options_.seed).fork("refine")) {}
 
-  /// Searches once, and again with other random numbers where that settles little and the budget is
-  /// the default.
-  void run(const Score& seed) {
-    const Rng rng = Rng(options_.seed).fork("refine");
+  /// Searches once. `starts`: the best first, here and below.
+  void run(const std::vector<Strategy>& starts) {
+    each_ = options_.budget > 0 ? options_.budget : default_budget(problem_, starts.front());
     made_.assign(1, 0);
-    take(search(tools_, 0, rng));
-    search_again(rng, seed);
+    take(search(tools_, 0, starts, rng_));
   }
 
-  /// The score of the best strategy.
-  Score& best() { return best_; }
-
- private:
-  /// What a search found.
-  struct Found {
-    Strategy strategy;
-    Score score;
-    std::int64_t made = 0;  // evaluations
-    bool interrupted = false;
-    std::vector<EpisodeLog> log;
-  };
-
-  /// Searches again, several times at a time where there are threads. No search knows what the
-  /// others find, and they are looked at in their order, so that threads change nothing.
-  void search_again(const Rng& rng, const Score& seed) {
-    if (options_.budget > 0 || !is_unsettled(problem_, decision_.strategy, best_, seed)) return;
-    if (decision_.made_by.interrupted) return;
-    made_.resize(kSearches, 0);
-    const std::vector<std::unique_ptr<SearchTools>> tools = tools_.divide(kSearches - 1);
-    std::vector<std::optional<Found>> found(kSearches - 1);
+  /// Searches `times` more, with other random numbers, several at a time where there are threads.
+  /// No search knows what the others find, and they are looked at in their order, so that threads
+  /// change nothing. Needs: `run` before.
+  void run_again(int times, const std::vector<Strategy>& starts) {
+    made_.resize(at(times) + 1, 0);
+    const std::vector<std::unique_ptr<SearchTools>> tools = tools_.divide(times);
+    std::vector<std::optional<Found>> found(at(times));
     WorkerPool pool(static_cast<int>(tools.size()));
     pool.run_each(found.size(), [&](int worker, std::size_t i) {
       if (i > 0 && options_.interrupted != nullptr && options_.interrupted->load()) return;
       const int number = static_cast<int>(i) + 1;
-      found[i] = search(*tools[at(worker)], number, rng.fork(std::to_string(number)));
+      found[i] = search(*tools[at(worker)], number, starts, rng_.fork(std::to_string(number)));
     });
     for (std::optional<Found>& one : found) {
       if (one) take(*std::move(one));
     }
   }
 
+  /// The score of the best strategy.
+  Score& best() { return best_; }
+  std::int64_t budget() const { return each_; }  ///< evaluations of a search
+
+ private:
+  /// What a search found.
+  struct Found {
+    Strategy strategy;
+    Score score;
+    double start = 0;       // seconds of its first start, which cost 1
+    std::int64_t made = 0;  // evaluations
+    bool interrupted = false;
+    std::vector<EpisodeLog> log;
+  };
+
   /// Makes search `number`. Several may run at a time, each with tools of its own.
-  Found search(SearchTools& tools, int number, const Rng& rng) {
-    SearchBudget budget(
-        each_, options_.interrupted,
-        [&](std::int64_t made, std::int64_t /*of*/, double best) { report(number, made, best); });
-    const auto point = make_strategy_search(tools, starts_);
+  Found search(SearchTools& tools, int number, const std::vector<Strategy>& starts,
+               const Rng& rng) {
+    const auto point = make_strategy_search(tools, starts);
+    const double start = point->score().step_seconds;
+    SearchBudget budget(each_, options_.interrupted,
+                        [&](std::int64_t made, std::int64_t /*of*/, double best) {
+                          report(number, made, best < kBroken ? best * start : kNoStep);
+                        });
     options_.refiner->refine(*point, budget, rng);
-    return {point->strategy(), point->score(), budget.made(),
-            budget.interrupted() && budget.made() < budget.of(), budget.take_log()};
+    return {point->strategy(),
+            point->score(),
+            start,
+            budget.made(),
+            budget.interrupted() && budget.made() < budget.of(),
+            budget.take_log()};
   }
 
   /// Says what the searches so far have made and found.
-  void report(int number, std::int64_t made, double best) {
+  void report(int number, std::int64_t made, double seconds) {
     const std::lock_guard<std::mutex> lock(reporting_);
     made_[at(number)] = made;
-    least_ = std::min(least_, best);
-    if (!options_.search_progress || least_ >= kBroken) return;
+    least_ = std::min(least_, seconds);
+    if (!options_.search_progress || least_ == kNoStep) return;
     options_.search_progress(std::accumulate(made_.begin(), made_.end(), std::int64_t{0}),
-                             each_ * static_cast<std::int64_t>(made_.size()), least_ * start_);
+                             each_ * static_cast<std::int64_t>(made_.size()), least_);
   }
 
   /// Takes what a search found if it is better, and notes what it cost.
   void take(Found found) {
     Refinement& all = decision_.refinement;
     const bool first = all.budget == 0;
+    if (first) start_ = found.start;
     const double least = log_least();
     all.budget += each_;
     if (first || is_better(found.score, best_)) {
@@ -155,6 +160,7 @@ class Searches {
     const auto before = static_cast<std::int64_t>(all.log.size());
     for (EpisodeLog& episode : found.log) {
       episode.episode += before;
+      if (episode.best_cost < kBroken) episode.best_cost *= found.start / start_;
       episode.best_cost = std::min(episode.best_cost, least);
       all.log.push_back(episode);
     }
@@ -166,17 +172,19 @@ class Searches {
     return log.empty() ? std::numeric_limits<double>::infinity() : log.back().best_cost;
   }
 
+  static constexpr double kNoStep = std::numeric_limits<double>::infinity();
+
   const Problem& problem_;
-  const std::vector<Strategy> starts_;
-  const double start_;
   const PlanOptions& options_;
   Decision& decision_;
   SearchTools tools_;
-  const std::int64_t each_;  // evaluations of a search
+  const Rng rng_;
+  std::int64_t each_ = 0;  // evaluations of a search
+  double start_ = 0;       // seconds of the first start of the first search
   Score best_;
   std::mutex reporting_;
-  std::vector<std::int64_t> made_;                          // evaluations so far, by search
-  double least_ = std::numeric_limits<double>::infinity();  // cost so far
+  std::vector<std::int64_t> made_;  // evaluations so far, by search
+  double least_ = kNoStep;          // seconds so far
 };
 
 /// Makes of a strategy that fits what moves do not: what makes its step shorter stays.
@@ -184,15 +192,28 @@ void finish(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Sc
   keep_more(problem, evaluator, strategy, score);
   choose_places_of_state(problem, evaluator, strategy, score);
   choose_places_of_activations(problem, evaluator, strategy, score);
+  choose_divided_updates(problem, evaluator, strategy, score);
   part_backward(problem, evaluator, strategy, score);
 }
 
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
             const PlanOptions& options, Decision& decision) {
-  std::vector<Strategy> starts = starts_of_search(problem, evaluator, seeds, options);
-  const double start = evaluator.evaluate(starts.front()).step_seconds;
-  Searches searches(problem, std::move(starts), start, options, decision);
-  searches.run(seeds.pool.best().score);
+  SeedPool pool = seeds.pool;
+  const bool parts = wants_part_plans(problem, seeds);
+  if (parts) add_part_plans(problem, evaluator, ClusterParts::kHostsAndKinds, options, pool);
+  Searches searches(problem, options, decision);
+  searches.run(starts_of_search(pool, seeds.known));
+  const Score& seed = seeds.pool.best().score;
+  const bool again = options.budget <= 0 && !decision.made_by.interrupted &&
+                     is_unsettled(problem, decision.strategy, searches.best(), seed);
+  const bool others = again && !parts && problem.cluster.hosts.size() > 1;
+  if (others) {
+    PlanOptions of_parts = options;
+    of_parts.budget = searches.budget() / 2;
+    add_part_plans(problem, evaluator, ClusterParts::kHosts, of_parts, pool);
+  }
+  const int more = others ? kSearches - 2 : kSearches - 1;
+  if (again) searches.run_again(more, starts_of_search(pool, seeds.known));
   if (searches.best().fits()) finish(problem, evaluator, decision.strategy, searches.best());
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;

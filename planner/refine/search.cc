@@ -9,6 +9,7 @@
 #include "planner/refine/moves/moves.h"
 #include "planner/refine/search_tools.h"
 #include "planner/refine/worker_pool.h"
+#include "planner/seed/fit_memory.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -54,9 +55,13 @@ class StrategyPoint : public StrategySearch {
                                  workers_.front()->evaluator.lacking(here_.strategy)};
     for_each(moves.size(), [&](SearchWorker& worker, std::size_t i) {
       const std::optional<Strategy> after = applied(worker, moves[i]);
-      features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
-                                here_.score.exposed_communication, listed(moves[i]).move,
-                                after ? view(worker, *after) : before);
+      StrategyView view_after = after ? view(worker, *after) : before;
+      std::optional<Strategy> helped;
+      if (after && view_after.lacking > 0) helped = with_help(worker, *after);
+      if (helped) view_after = view(worker, *helped);
+      features[i] =
+          features_of(problem_, fixed_, before, here_.score.step_seconds,
+                      here_.score.exposed_communication, listed(moves[i]).move, view_after);
     });
   }
 
@@ -242,7 +247,22 @@ class StrategyPoint : public StrategySearch {
   Place after(SearchWorker& worker, const Move& move) {
     std::optional<Strategy> strategy = applied(worker, move);
     if (!strategy) return here_;
-    return place_of(worker, std::move(*strategy));
+    Place place = place_of(worker, *std::move(strategy));
+    if (place.score.fits()) return place;
+    std::optional<Strategy> helped = with_help(worker, place.strategy);
+    return helped ? place_of(worker, *std::move(helped)) : place;
+  }
+
+  /// Returns `strategy`, which lacks memory, with help that makes it fit; nothing if there is none,
+  /// or the place here does not fit, either: a search that mends it takes one move at a time.
+  std::optional<Strategy> with_help(SearchWorker& worker, const Strategy& strategy) const {
+    if (!here_.score.fits()) return std::nullopt;
+    Strategy helped = strategy;
+    helped.buckets.clear();
+    helped.flows.clear();
+    if (!fit_memory(problem_, worker.evaluator, helped)) return std::nullopt;
+    if (helped == here_.strategy) return std::nullopt;
+    return helped;
   }
 
   const Strategy& grouped() {

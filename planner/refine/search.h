@@ -13,7 +13,8 @@ namespace agpcs {
 
 /// A search point whose solutions are strategies. A strategy costs its simulated step relative to
 /// that of start 0; memory is the hard constraint. Formula 2's communication is the exposed
-/// communication of a device on average, in the same unit.
+/// communication of a device on average, in the same unit. A move from a strategy that fits to one
+/// that lacks memory leads to that with help (`fit_memory`), if that makes it fit.
 ///
 /// An imagined strategy costs its rough step (rough/step.h), scaled so that it is right where the
 /// walk began. Memory is counted as always. Imagined strategies have no buckets, so there are no

@@ -88,7 +88,8 @@ TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
     if (!plans_parts(*problem, search.options)) continue;
     Evaluator evaluator(*problem);
     double least = std::numeric_limits<double>::infinity();
-    for (const Strategy& strategy : part_plans(*problem, search.options)) {
+    for (const Strategy& strategy :
+         part_plans(*problem, ClusterParts::kHostsAndKinds, search.options)) {
       const Score score = evaluator.evaluate(strategy);
       EXPECT_TRUE(score.fits()) << growing.before.name;
       least = std::min(least, score.step_seconds);

@@ -208,7 +208,7 @@ TEST(PlacesOfState, PartsOfAClusterHaveTheMemoryOfTheirHosts) {
   options.refiner = refiner.get();
   options.budget = 10;
   int on_two = 0;
-  for (const Strategy& strategy : part_plans(*problem, options)) {
+  for (const Strategy& strategy : part_plans(*problem, ClusterParts::kHostsAndKinds, options)) {
     if (used_devices(strategy).size() > 2) continue;
     ++on_two;  // where nothing fits without it
     for (const std::string& place : places(strategy)) EXPECT_EQ(place.substr(0, 4), "host");

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/refine/places/divided_updates.h"
+
+#include "ir/base/at.h"
+#include "planner/refine/moves/moves.h"
+#include "planner/refine/places/shorter_step.h"
+
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr int kMostStages = 64;  // that are looked at
+
+}  // namespace
+
+void choose_divided_updates(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                            Score& score) {
+  const int stages = static_cast<int>(strategy.stages.size());
+  if (stages < 2 || stages > kMostStages || !strategy.bodies.empty()) return;
+  if (strategy.schedule == Schedule::kInterleaved) return;
+  if (!may_divide(problem, StateLevel::kOptimizer)) return;
+  StrategyMoves moves(problem);
+  for (int stage = 0; stage < stages; ++stage) {
+    const StateLevel now = strategy.stages[at(stage)].state;
+    if (now > StateLevel::kOptimizer || strategy.stages[at(stage)].state_in_host) continue;
+    const StateLevel other =
+        now == StateLevel::kWhole ? StateLevel::kOptimizer : StateLevel::kWhole;
+    std::optional<Strategy> changed =
+        moves.apply(strategy, strategy, SetMemory{stage, std::nullopt, other});
+    if (changed) take_if_shorter(evaluator, *std::move(changed), strategy, score);
+  }
+}
+
+}  // namespace agpcs
