@@ -2,6 +2,7 @@
 // The smallest parts of ir: status, element types, generators, digest.
 #include "ir/base/arena.h"
 #include "ir/base/at.h"
+#include "ir/base/largest_that_holds.h"
 #include "ir/base/rng.h"
 #include "ir/base/sha256.h"
 
@@ -148,6 +149,24 @@ TEST(Digest, IsSha256) {
             "sha256:635361c48bb9eab14198e76ea8ab7f1a41685d6ad62aa9146d301d4f17eb0ae0");
   EXPECT_EQ(digest_of(std::string(1000000, 'a')),
             "sha256:cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(LargestThatHolds, IsTheLastNumberThatDoesOrTheFirst) {
+  std::vector<int> asked;
+  const auto up_to = [&](int last) {
+    return [&asked, last](int number) {
+      asked.push_back(number);
+      return number <= last;
+    };
+  };
+  for (int last = 3; last < 12; ++last) {
+    EXPECT_EQ(largest_that_holds(3, 12, up_to(last)), last);
+  }
+  EXPECT_EQ(largest_that_holds(3, 12, up_to(2)), 3);
+  EXPECT_EQ(largest_that_holds(3, 12, up_to(50)), 11);
+  asked.clear();
+  EXPECT_EQ(largest_that_holds(3, 4, up_to(50)), 3);  // which the caller knows
+  EXPECT_TRUE(asked.empty());
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace agpcs::testing {
 namespace {
 
@@ -158,6 +160,19 @@ TEST(Layout, StateIsDividedWhereItDoesNotFitElse) {
   for (const Strategy& strategy : found) {
     EXPECT_THAT(strategy.stages[0].devices, ::testing::ElementsAre(0, 1));
     EXPECT_NE(strategy.stages[0].state, StateLevel::kWhole);
+  }
+}
+
+TEST(Layout, EachLevelOfDividedStateIsTried) {
+  const auto problem = short_of_memory("11e6");
+  for (const std::string weights : {"", ":1"}) {
+    const auto found =
+        fitting(*problem, strategies_of(*problem, device(0) + weights + "," + device(1) + weights));
+    std::set<StateLevel> levels;
+    for (const Strategy& strategy : found) levels.insert(strategy.stages[0].state);
+    EXPECT_THAT(levels, ::testing::ElementsAre(StateLevel::kOptimizer, StateLevel::kGradients,
+                                               StateLevel::kParameters))
+        << weights;
   }
 }
 

@@ -104,6 +104,20 @@ def cgroup_root(controller="cpu"):
     return folder / PREFIX, version
 
 
+def check_memory():
+    """Raises Unavailable unless ranks may have a memory cgroup beside the one that has their share of the CPU."""
+    _, version = cgroup_root("memory")
+    if version == 2:
+        raise Unavailable("memory limits of ranks need version 1 of cgroups, in which a process has one for each controller")
+
+
+def remove(folder):
+    """Removes a cgroup, if it is there, and ends what is in it."""
+    if folder.is_dir():
+        _end_processes(folder)
+        folder.rmdir()
+
+
 class MemoryCgroup:
     """A memory cgroup of one rank, from entry to exit."""
 
@@ -115,15 +129,14 @@ class MemoryCgroup:
                                    ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
 
     def __enter__(self):
-        if self._folder.exists():  # of a run that was killed
-            self._folder.rmdir()
+        remove(self._folder)  # of a run that was killed
         self._folder.mkdir()
         if self._count is not None:
             (self._folder / self._limit).write_text(str(self._count))
         return self
 
     def __exit__(self, *_):
-        self._folder.rmdir()
+        remove(self._folder)
 
     def enter(self):
         """Moves the calling process in."""
@@ -199,6 +212,10 @@ def tear_down():
             _end_processes(folder)
             folder.rmdir()
             removed.append(f"cgroup {folder}")
+    memory = cgroup_folder(pathlib.Path("/proc/mounts").read_text(), "memory")
+    for folder in sorted(memory[0].glob(f"{PREFIX}-memory-*")) if memory else ():
+        remove(folder)
+        removed.append(f"cgroup {folder}")
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
     for name in (line.split()[0] for line in listed.splitlines() if line.startswith(f"{PREFIX}-")):
         _run("ip", "netns", "delete", name)  # takes its interfaces along
@@ -237,8 +254,7 @@ class Bed:
             self.pacemakers = [self._start_pacemaker(core) for core in self.cores]
             self._make_network()
             self.cgroups = self._make_cgroups()
-            self.fillers = [self.start(rank, [sys.executable, FILLER, os.getpid()]) for rank in range(len(self.ranks))]
-            self._fill(signal.SIGSTOP)
+            self.fillers = [self._start_filler(rank) for rank in range(len(self.ranks))]
         except BaseException:
             self._leave()
             raise
@@ -260,6 +276,14 @@ class Bed:
     @staticmethod
     def _start_pacemaker(core):
         return subprocess.Popen([sys.executable, PACEMAKER, str(core), str(os.getpid())], start_new_session=True)
+
+    def _start_filler(self, rank):
+        """Returns it stopped, once it has its priority."""
+        filler = self.start(rank, [sys.executable, FILLER, os.getpid()], stdout=subprocess.PIPE, text=True)
+        if filler.stdout.readline() != "filling\n":
+            raise Failed(f"the filler of rank {rank} has ended")
+        filler.send_signal(signal.SIGSTOP)
+        return filler
 
     def _make_cgroups(self):
         folder, version = cgroup_root()

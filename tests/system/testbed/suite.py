@@ -35,9 +35,6 @@ def memory_bytes():
 @contextlib.contextmanager
 def limited(bed, count):
     """Lets each of the bed's ranks have `count` bytes of memory; None: any. The memory cgroups of the ranks."""
-    if bed is None:
-        yield []
-        return
     with contextlib.ExitStack() as cleanup:
         bed.memory = [cleanup.enter_context(machines.MemoryCgroup(rank, count)) for rank in range(len(bed.ranks))]
         try:
@@ -84,17 +81,18 @@ class Suite:
         try:
             files = {quick: self._cluster_file(commands, cluster, folder, [case for case in here if case.quick == quick], quick)
                      for quick in sorted({case.quick for case in here})}
+            process = self._process_bytes(commands) if any(case.of_peak for case in here) else 0
         except machines.Failed as error:
             self._failed(cluster.name, error)
             return
         plans = [(case, *made) for case in here if (made := self._plan(commands, case, files[case.quick]))]
-        process = self._process_bytes(commands) if any(case.of_peak for case in here) else 0
         runs = {case: [] for case, *_ in plans}
         for _ in range(self.rounds):
             for case, plan, made in plans:
-                with limited(bed, made["memory"] and process + with_margin(made["memory"])) as groups:
+                limits = limited(bed, process + with_margin(made["memory"])) if case.of_peak else contextlib.nullcontext([])
+                with limits as groups:
                     self._replay(commands, case, plan, made, runs[case])
-                    made["peak"] = max((group.peak() - process for group in groups), default=None)
+                    made["peak"] = max([made["peak"], *(group.peak() - process for group in groups)])
         for case, plan, made in plans:
             if len(runs[case]) == self.rounds:
                 self.results.append(compare.compared(case, made["step_seconds"], runs[case]) |
@@ -104,7 +102,7 @@ class Suite:
         path, profile = folder / "cluster.yaml", folder / "profile.yaml"
         if quick:
             return self._discovered_file(commands, folder)
-        optimizer = here[0].optimizer
+        (optimizer,) = {case.optimizer for case in here}
         path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), optimizer=optimizer))
         if self.datasheet:
             return path
@@ -138,7 +136,7 @@ class Suite:
         except machines.Failed as error:
             self._failed(case.name, error)
             return None
-        return plan, report | {"memory": memory}
+        return plan, report | {"memory": memory, "peak": 0}
 
     def _short_file(self, case, plan, memory):
         """The cluster file beside that plan, in which each device has so many bytes."""

@@ -162,7 +162,7 @@ def teams(options, work):
 
 
 def memory(options, work):
-    machines.cgroup_root("memory")
+    machines.check_memory()
     runner = measured(options, work, cases.chosen(options.cases, list(cases.memory_cases())))
     return report(compare.memory_markdown(runner.results), runner.failures)
 

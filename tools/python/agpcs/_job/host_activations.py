@@ -24,6 +24,7 @@ class HostActivations:
     def __init__(self, device):
         self.device, self._copies = device, _Stream(device) if device.type == "cuda" else _Turns()
         self._free = []  # (bytes, something to tell them apart, memory), sorted
+        self._given_back = collections.deque()  # memory that is to become free; other threads may add to it at any time
 
     def begun(self, staying):
         """A Pass of a micro-batch. The memory of the tensors `staying` stays on the device."""
@@ -31,7 +32,7 @@ class HostActivations:
 
     def give_back(self, there):
         """Takes memory of the host, of which all copies have begun."""
-        bisect.insort(self._free, (there.numel(), id(there), there))
+        self._given_back.append(there)
 
     def out(self, memories):
         """Begins to copy memories to the host. Returns a function that waits for that, and lets go of the device's memory."""
@@ -66,8 +67,15 @@ class HostActivations:
 
     def _taken(self, size):
         """At least so many bytes of the host's memory: the least that are free, or new ones."""
-        place = bisect.bisect_left(self._free, (size,))
-        return self._free.pop(place)[-1] if place < len(self._free) else self._copies.host_memory(size)
+        free = self._all_free()
+        place = bisect.bisect_left(free, (size,))
+        return free.pop(place)[-1] if place < len(free) else self._copies.host_memory(size)
+
+    def _all_free(self):
+        while self._given_back:
+            there = self._given_back.popleft()
+            bisect.insort(self._free, (there.numel(), id(there), there))
+        return self._free
 
     def _here(self, memory):
         return torch.empty(0, dtype=torch.uint8, device=self.device).set_(memory.here, 0, (memory.bytes,), (1,))
@@ -86,6 +94,10 @@ class _Memory:
     def __del__(self):
         if self.there is not None:
             self._host.give_back(self.there)
+
+
+def _nothing():
+    """Waits for no copies."""
 
 
 class _Kept(typing.NamedTuple):
@@ -120,7 +132,7 @@ class Pass:
         self._leaving = self._coming = None  # functions that wait for copies
 
     def __del__(self):
-        if self._leaving is not None or self._coming is not None:
+        if self._leaving is not None or self._coming not in (None, _nothing):
             self._host.settle()  # the pass has failed, and its memory is free from now on
 
     def saving(self):
@@ -153,10 +165,12 @@ class Pass:
     def _come(self, _=None):
         """Begins to bring back what the last segment keeps that is not here."""
         if self._coming is None and self._here > 0:
-            self._coming = self._host.come([memory for memory in self._alive(self._here - 1) if memory.there is not None])
+            gone = [memory for memory in self._alive(self._here - 1) if memory.there is not None]
+            self._coming = self._host.come(gone) if gone else _nothing
 
     def _end_coming(self):
         self._come()
+        assert self._coming is not None, "a saved tensor is in the memory of the host, and no segment keeps it there"
         self._coming()
         self._coming, self._here = None, self._here - 1
 
