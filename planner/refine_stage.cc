@@ -33,8 +33,8 @@ namespace {
 constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500, kManyBudget = 400;
 /// Searches of rough problems end at different places, up to 10% apart, so up to kSearches are
 /// made, unless the first one ends without a pipeline and gains less than 1% over the best seed.
-/// Plans of parts of the cluster take the place of the last one: those are searches, too.
-constexpr int kFewDevices = 16, kSearches = 3;
+/// The second one finds what needs help for memory at once.
+constexpr int kFewDevices = 16, kSearches = 4, kSearchWithHelp = 3;
 constexpr double kSettled = 0.99;
 
 /// Adds plans of parts of the cluster to `pool`.
@@ -119,7 +119,8 @@ class Searches {
   /// Makes search `number`. Several may run at a time, each with tools of its own.
   Found search(SearchTools& tools, int number, const std::vector<Strategy>& starts,
                const Rng& rng) {
-    const auto point = make_strategy_search(tools, starts);
+    const auto help = number == kSearchWithHelp ? MoveHelp::kYes : MoveHelp::kNo;
+    const auto point = make_strategy_search(tools, starts, help);
     const double start = point->score().step_seconds;
     SearchBudget budget(each_, options_.interrupted,
                         [&](std::int64_t made, std::int64_t /*of*/, double best) {
@@ -212,8 +213,7 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
     of_parts.budget = searches.budget() / 2;
     add_part_plans(problem, evaluator, ClusterParts::kHosts, of_parts, pool);
   }
-  const int more = others ? kSearches - 2 : kSearches - 1;
-  if (again) searches.run_again(more, starts_of_search(pool, seeds.known));
+  if (again) searches.run_again(kSearches - 1, starts_of_search(pool, seeds.known));
   if (searches.best().fits()) finish(problem, evaluator, decision.strategy, searches.best());
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;

@@ -104,9 +104,10 @@ class StrategyPoint : public StrategySearch {
 
   /// `workers`: one a thread. `reference`: the seconds that cost 1.
   StrategyPoint(const Problem& problem, std::span<const std::unique_ptr<SearchWorker>> workers,
-                double reference)
+                double reference, MoveHelp help)
       : problem_(problem),
         reference_(reference),
+        help_(help),
         pool_(static_cast<int>(workers.size())),
         fixed_(problem),
         workers_(workers) {}
@@ -223,6 +224,7 @@ class StrategyPoint : public StrategySearch {
 
   const Problem& problem_;
   double reference_;
+  MoveHelp help_;
   WorkerPool pool_;
   double looks_at_ = kAnyCost;  // the most that a move may cost for its cost to matter
 
@@ -254,13 +256,18 @@ class StrategyPoint : public StrategySearch {
   }
 
   /// Returns `strategy`, which lacks memory, with help that makes it fit; nothing if there is none,
-  /// or the place here does not fit, either: a search that mends it takes one move at a time.
+  /// or it is no pipeline, of which seeders have tried all help there is, or the place here does
+  /// not fit, either: a search that mends it takes one move at a time.
   std::optional<Strategy> with_help(SearchWorker& worker, const Strategy& strategy) const {
-    if (!here_.score.fits()) return std::nullopt;
+    if (help_ == MoveHelp::kNo) return std::nullopt;
+    if (!here_.score.fits() || strategy.stages.size() < 2) return std::nullopt;
     Strategy helped = strategy;
     helped.buckets.clear();
     helped.flows.clear();
-    if (!fit_memory(problem_, worker.evaluator, helped)) return std::nullopt;
+    if (!fit_memory(problem_, worker.evaluator, helped, StateLevel::kGradients, SampleMoves::kYes,
+                    Offloads::kNo)) {
+      return std::nullopt;
+    }
     if (helped == here_.strategy) return std::nullopt;
     return helped;
   }
@@ -286,8 +293,8 @@ class StrategyPoint : public StrategySearch {
 class ImaginingSearch final : public StrategyPoint {
  public:
   ImaginingSearch(const Problem& problem, std::span<const std::unique_ptr<SearchWorker>> worker,
-                  double reference)
-      : StrategyPoint(problem, worker, reference) {}
+                  double reference, MoveHelp help)
+      : StrategyPoint(problem, worker, reference, help) {}
 
   /// Stands at `start` and keeps it. `off` is what makes `fit` right there.
   void begin(Strategy start, const RoughFit& fit, double off) {
@@ -347,8 +354,8 @@ class ImaginingSearch final : public StrategyPoint {
 /// The search proper: a strategy costs its simulated step.
 class SimulatingSearch : public StrategyPoint {
  public:
-  SimulatingSearch(SearchTools::Impl& tools, std::vector<Strategy> starts)
-      : StrategyPoint(tools.problem, tools.workers, 1),
+  SimulatingSearch(SearchTools::Impl& tools, std::vector<Strategy> starts, MoveHelp help)
+      : StrategyPoint(tools.problem, tools.workers, 1, help),
         starts_(std::move(starts)),
         workers_(tools.workers),
         scores_(tools.scores) {
@@ -413,7 +420,7 @@ class SimulatingSearch : public StrategyPoint {
       std::unique_ptr<ImaginingSearch>& own = walkers_[at(worker)];
       if (own == nullptr) {
         own = std::make_unique<ImaginingSearch>(problem_, workers_.subspan(at(worker), 1),
-                                                reference_);
+                                                reference_, help_);
       }
       ImaginingSearch& walker = *own;
       walker.begin(std::move(begun_[i].strategy), begun_[i].fit, begun_[i].off);
@@ -478,20 +485,21 @@ class SimulatingSearch : public StrategyPoint {
 /// A search with tools of its own.
 class LoneSearch final : private SearchTools, public SimulatingSearch {
  public:
-  LoneSearch(const Problem& problem, std::vector<Strategy> starts, int threads)
-      : SearchTools(problem, threads), SimulatingSearch(impl(), std::move(starts)) {}
+  LoneSearch(const Problem& problem, std::vector<Strategy> starts, int threads, MoveHelp help)
+      : SearchTools(problem, threads), SimulatingSearch(impl(), std::move(starts), help) {}
 };
 
 }  // namespace
 
 std::unique_ptr<StrategySearch> make_strategy_search(SearchTools& tools,
-                                                     std::vector<Strategy> starts) {
-  return std::make_unique<SimulatingSearch>(tools.impl(), std::move(starts));
+                                                     std::vector<Strategy> starts, MoveHelp help) {
+  return std::make_unique<SimulatingSearch>(tools.impl(), std::move(starts), help);
 }
 
 std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
-                                                     std::vector<Strategy> starts, int threads) {
-  return std::make_unique<LoneSearch>(problem, std::move(starts), threads);
+                                                     std::vector<Strategy> starts, int threads,
+                                                     MoveHelp help) {
+  return std::make_unique<LoneSearch>(problem, std::move(starts), threads, help);
 }
 
 }  // namespace agpcs

@@ -6,6 +6,7 @@
 #include "planner/problem/problem.h"
 #include "planner/refine/search_point.h"
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -13,8 +14,7 @@ namespace agpcs {
 
 /// A search point whose solutions are strategies. A strategy costs its simulated step relative to
 /// that of start 0; memory is the hard constraint. Formula 2's communication is the exposed
-/// communication of a device on average, in the same unit. A move from a strategy that fits to one
-/// that lacks memory leads to that with help (`fit_memory`), if that makes it fit.
+/// communication of a device on average, in the same unit.
 ///
 /// An imagined strategy costs its rough step (rough/step.h), scaled so that it is right where the
 /// walk began. Memory is counted as always. Imagined strategies have no buckets, so there are no
@@ -51,12 +51,19 @@ class SearchTools {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Whether a move from a strategy that fits to a pipeline that lacks memory leads to that with help
+/// (`fit_memory`), if that makes it fit. Such a search finds what needs two changes at once, and
+/// takes several times as long.
+enum class MoveHelp : std::uint8_t { kNo, kYes };
+
 /// Makes a search. Refers to `tools`. Needs: `starts` is not empty, all of them verify, and the
 /// first is the best.
 std::unique_ptr<StrategySearch> make_strategy_search(SearchTools& tools,
-                                                     std::vector<Strategy> starts);
+                                                     std::vector<Strategy> starts,
+                                                     MoveHelp help = MoveHelp::kNo);
 /// The same with tools of its own.
 std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
-                                                     std::vector<Strategy> starts, int threads);
+                                                     std::vector<Strategy> starts, int threads,
+                                                     MoveHelp help = MoveHelp::kNo);
 
 }  // namespace agpcs

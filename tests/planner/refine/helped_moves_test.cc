@@ -40,7 +40,7 @@ TEST(StrategySearch, AMoveThatLacksMemoryLetsStagesKeepLess) {
   const std::string memory = std::to_string((keeps + recomputes) / 2);
   const auto problem =
       problem_of(chain(8, 2048), cluster_of("kind k memory=" + memory + hosts), 4096);
-  const auto search = make_strategy_search(*problem, {start}, 1);
+  const auto search = make_strategy_search(*problem, {start}, 1, MoveHelp::kYes);
   ASSERT_TRUE(search->score().fits());
   int helped = 0;
   for (std::size_t i = 0; i < changes_of_micro_batches(*search).size(); ++i) {
