@@ -2,6 +2,7 @@
 """What tests of jobs that get another plan share: optimizers with a schedule, jobs that train by one plan after the other, and
 one process that knows of no plan."""
 
+import tempfile
 import unittest
 
 from cases import build, on_ranks
@@ -80,6 +81,20 @@ def switching(rank, kind, plans, optimizer_of, max_norm):
     return training.losses, training.held, training.state(), all(stayed)
 
 
+def by_checkpoints(rank, kind, plans, optimizer_of, folder):
+    """Losses of some steps by each plan, each from the checkpoint of the one before, and the final state."""
+    losses, training = [], None
+    for number, plan in enumerate(plans):
+        before, training = training, Training(kind, plan, optimizer_of)
+        if before is not None:
+            before.job.save(f"{folder}/{number}", extra=before.rate.state_dict())
+            training.rate.load_state_dict(training.job.load(f"{folder}/{number}"))
+        for batch in batches(kind, EACH * (number + 1))[EACH * number:]:
+            losses.append(training.job.step(batch).item())
+            training.rate.step()
+    return losses, training.state()
+
+
 class Switches(unittest.TestCase):
     def assert_same(self, found, wanted, state, final):
         self.assertEqual(len(found), len(wanted), found)
@@ -99,3 +114,11 @@ class Switches(unittest.TestCase):
             self.assert_same(found, losses, state, final)
             self.assertTrue(stayed, "an optimizer or a parameter that stays is another object")
         return [held for _, held, *_ in results]
+
+    def check_checkpoints(self, kind, plans, optimizer_of, by=by_checkpoints):
+        """A job by each plan goes on from the checkpoint of the one before, as one process does."""
+        (wanted, final), = on_ranks(by_one_process, kind, optimizer_of, EACH * len(plans), ranks=1)
+        with tempfile.TemporaryDirectory() as folder:
+            for losses, state in on_ranks(by, kind, plans, optimizer_of, folder):
+                self.assertNotIsInstance(losses, str, state)
+                self.assert_same(losses, wanted, state, final)

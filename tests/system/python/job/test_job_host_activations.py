@@ -16,7 +16,7 @@ import numpy
 from cases import build, divided, on_ranks
 from job_cases import (CLUSTER, NEWER, TWO, TWO_BY_TWO, FOUR, Mlp, OneResNet, TiedHead, Transformer, UNet, batches, exported, job_of,
                        plan_of)
-from switching import EACH, Switches, Training, adamw, by_one_process
+from switching import Switches, Training, adamw, by_one_process
 from test_job_dropout import Drops
 
 import torch
@@ -134,25 +134,7 @@ class Trains(Switches):
     def test_goes_on_from_checkpoints(self):
         plan, other = plan_of(Transformer, TWO), plan_of(Transformer, "a/0,b/0")
         plans = [moved(plan, IN_STAGES, False), other, moved(other, {"s0": "10,19"}, True), plan]
-        (wanted, final), = on_ranks(by_one_process, Transformer, adamw, EACH * len(plans), ranks=1)
-        with tempfile.TemporaryDirectory() as folder:
-            for losses, state in on_ranks(by_checkpoints, plans, folder):
-                self.assertNotIsInstance(losses, str, state)
-                self.assert_same(losses, wanted, state, final)
-
-
-def by_checkpoints(rank, plans, folder):
-    """Losses of three steps by each plan, each from the checkpoint of the one before, and the final state."""
-    losses, training = [], None
-    for number, plan in enumerate(plans):
-        before, training = training, Training(Transformer, plan, adamw)
-        if before is not None:
-            before.job.save(f"{folder}/{number}", extra=before.rate.state_dict())
-            training.rate.load_state_dict(training.job.load(f"{folder}/{number}"))
-        for batch in batches(Transformer, EACH * (number + 1))[EACH * number:]:
-            losses.append(training.job.step(batch).item())
-            training.rate.step()
-    return losses, training.state()
+        self.check_checkpoints(Transformer, plans, adamw)
 
 
 class Deep(nn.Module):

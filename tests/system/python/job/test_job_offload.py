@@ -10,7 +10,7 @@ from unittest import mock
 
 from cases import build, divided, gathered, on_ranks
 from job_cases import NEWER, TWO, TWO_BY_TWO, Transformer, batches, exported, job_of, plan_of
-from switching import EACH, Switches, Training, adamw, by_one_process
+from switching import Switches, Training, adamw, by_checkpoints, by_one_process
 
 import torch
 from torch import nn
@@ -174,26 +174,13 @@ class Trains(Switches):
     def test_goes_on_from_checkpoints(self):
         plan, other = plan_of(Transformer, TWO), plan_of(Transformer, "a/0,b/0")
         plans = [offloaded(plan), other, offloaded(other), plan]
-        (wanted, final), = on_ranks(by_one_process, Transformer, adamw, EACH * len(plans), ranks=1)
-        with tempfile.TemporaryDirectory() as folder:
-            for losses, state in on_ranks(by_checkpoints, plans, folder):
-                self.assertNotIsInstance(losses, str, state)
-                self.assert_same(losses, wanted, state, final)
+        self.check_checkpoints(Transformer, plans, adamw, by=in_pieces)
 
 
-def by_checkpoints(rank, plans, folder):
-    """Losses of three steps by each plan, each from the checkpoint of the one before, and the final state."""
-    losses, training = [], None
+def in_pieces(rank, *what):
+    """By checkpoints, with states that come in small pieces."""
     with mock.patch.object(host_state, "PIECE", PIECE):
-        for number, plan in enumerate(plans):
-            before, training = training, Training(Transformer, plan, adamw)
-            if before is not None:
-                before.job.save(f"{folder}/{number}", extra=before.rate.state_dict())
-                training.rate.load_state_dict(training.job.load(f"{folder}/{number}"))
-            for batch in batches(Transformer, EACH * (number + 1))[EACH * number:]:
-                losses.append(training.job.step(batch).item())
-                training.rate.step()
-    return losses, training.state()
+        return by_checkpoints(rank, *what)
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
