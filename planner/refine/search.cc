@@ -259,13 +259,10 @@ class StrategyPoint : public StrategySearch {
   /// or it is no pipeline, of which seeders have tried all help there is, or the place here does
   /// not fit, either: a search that mends it takes one move at a time.
   std::optional<Strategy> with_help(SearchWorker& worker, const Strategy& strategy) const {
-    if (help_ == MoveHelp::kNo) return std::nullopt;
-    if (!here_.score.fits() || strategy.stages.size() < 2) return std::nullopt;
+    if (help_ == MoveHelp::kNo || !here_.score.fits()) return std::nullopt;
+    if (strategy.stages.size() < 2) return std::nullopt;
     Strategy helped = strategy;
-    helped.buckets.clear();
-    helped.flows.clear();
-    if (!fit_memory(problem_, worker.evaluator, helped, StateLevel::kGradients, SampleMoves::kYes,
-                    Offloads::kNo)) {
+    if (!fit_without_buckets(problem_, worker.evaluator, helped, StateLevel::kGradients)) {
       return std::nullopt;
     }
     if (helped == here_.strategy) return std::nullopt;

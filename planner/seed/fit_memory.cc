@@ -105,6 +105,13 @@ bool fit_memory_by(const Problem& problem, Evaluator& evaluator, Strategy& strat
   return true;
 }
 
+bool fit_without_buckets(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                         StateLevel most_divided) {
+  strategy.buckets.clear();
+  strategy.flows.clear();
+  return fit_memory(problem, evaluator, strategy, most_divided, SampleMoves::kYes, Offloads::kNo);
+}
+
 void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
   if (has_unlike_teams(strategy)) return;
   strategy = with_whole_passes(std::move(strategy));

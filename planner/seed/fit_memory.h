@@ -32,6 +32,11 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
 bool fit_memory_by(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                    StateLevel level, SampleMoves move);
 
+/// `fit_memory` for a strategy that may have buckets, with nothing more in the memory of hosts.
+/// Clears its buckets and flows, also if it cannot be helped, so that gradients are grouped anew.
+bool fit_without_buckets(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
+                         StateLevel most_divided);
+
 /// Gives the members of these stages' teams other parts of the same splits, smaller ones where
 /// memory lacks, until the strategy fits or nothing helps; members whose devices have equal memory
 /// have equal parts. Returns whether it fits then. Needs: the stages have teams, and no buckets;

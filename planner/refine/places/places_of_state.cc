@@ -74,13 +74,9 @@ class PlacesOfState {
   /// Takes the strategy, with help where it lacks memory, if that makes the step shorter. What is
   /// helped gets its gradients grouped anew: buckets of the search have their own order.
   bool try_to_go(Strategy strategy) {
-    if (evaluator_.lacking(strategy) > 0) {
-      strategy.buckets.clear();
-      strategy.flows.clear();
-      if (!fit_memory(problem_, evaluator_, strategy, StateLevel::kParameters, SampleMoves::kYes,
-                      Offloads::kNo)) {
-        return false;
-      }
+    if (evaluator_.lacking(strategy) > 0 &&
+        !fit_without_buckets(problem_, evaluator_, strategy, StateLevel::kParameters)) {
+      return false;
     }
     return take_if_shorter(evaluator_, std::move(strategy), here_, score_);
   }
