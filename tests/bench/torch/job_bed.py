@@ -31,7 +31,7 @@ from ranks import chosen, keep_memory, parser_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/python")]
-BATCH, LAYERS, WORDS, CLASSES = 32, 12, 1000, 10
+BATCH, LAYERS, WORDS, CLASSES = 64, 12, 1000, 10
 MEMORY_BYTES = 4 << 30  # of all ranks
 
 # --- the models ------------------------------------------------------------------------------------------------------
@@ -196,10 +196,14 @@ def clusters_of():
         uneven("two", a=(80, 500), b=(40, 500)),
         uneven("three", a=(80, 1000), b=(50, 1000), c=(25, 1000)),
         uneven("four", a=(50, 1000), b=(50, 1000), c=(30, 1000), d=(20, 1000)),
-        # These judge.
+        # These judged without fillers, with 32 samples a step.
         uneven("pair", a=(75, 300), b=(45, 300)),
         uneven("trio", a=(65, 500), b=(45, 500), c=(35, 500)),
         uneven("quad", a=(45, 800), b=(40, 800), c=(35, 800), d=(25, 800)),
+        # These judge.
+        uneven("duo", a=(70, 400), b=(50, 400)),
+        uneven("triad", a=(70, 600), b=(50, 600), c=(30, 600)),
+        uneven("tetrad", a=(50, 1000), b=(45, 1000), c=(35, 1000), d=(30, 1000)),
     )}
 
 
