@@ -147,6 +147,10 @@ void add_search_options(CLI::App& app, Arguments& a) {
              "optimizer's state or activations in the memory of hosts; activations: they have "
              "activations there)")
       ->delimiter(',');
+  app.add_option("--space", a.compile.space,
+                 "the plans that are looked at: " + joined(space_words()) +
+                     " (default: whole; today leaves out all that --without names: shares, "
+                     "pipelines with plain 1F1B or GPipe, stages that recompute as a whole)");
   app.add_option("--cut-at", a.compile.cut_at,
                  "where stages may be cut: " + joined(cut_words()) +
                      " (default: operators; modules leaves each layer, and each module outside of "

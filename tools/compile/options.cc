@@ -79,6 +79,8 @@ std::vector<std::string> dimension_words() {
           "segments", "offload",   "activations", "teams",     "unlike-teams"};
 }
 
+std::vector<std::string> space_words() { return {"whole", "today"}; }
+
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }
 
 Status check_word(const std::string& word, std::string_view noun, std::string_view plural,
@@ -115,6 +117,7 @@ Status check_compile_options(const CompileOptions& options) {
   for (const std::string& word : options.without) {
     AGPCS_RETURN_IF_ERROR(check_word(word, "dimension", "dimensions", dimension_words()));
   }
+  AGPCS_RETURN_IF_ERROR(check_word(options.space, "space", "spaces", space_words()));
   AGPCS_RETURN_IF_ERROR(check_word(options.cut_at, "place of cuts", "places of cuts", cut_words()));
   return check_loss(options);
 }

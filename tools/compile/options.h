@@ -18,6 +18,9 @@ std::vector<std::string> all_reduce_words();
 /// Returns the words of --cut-at: between which parts of the model stages may be cut.
 std::vector<std::string> cut_words();
 
+/// Returns the words of --space: which plans there are.
+std::vector<std::string> space_words();
+
 /// Returns the words of --without: dimensions of the space of plans that may be left out.
 std::vector<std::string> dimension_words();
 

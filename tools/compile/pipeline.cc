@@ -236,8 +236,8 @@ std::string unlike_teams_warning(const Compiled& compiled) {
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   const auto with = [&](std::string_view dimension) {
-    return std::find(options.without.begin(), options.without.end(), dimension) ==
-           options.without.end();
+    return options.space == "whole" && std::find(options.without.begin(), options.without.end(),
+                                                 dimension) == options.without.end();
   };
   const bool interleaved = with("schedules") && with("interleaved");
   PlanProgress progress(stages.progress(), with("teams"), interleaved);

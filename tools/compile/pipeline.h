@@ -43,6 +43,7 @@ struct CompileOptions : ModelChoices {
   DqnOptions dqn;
   std::string all_reduce = "auto";
   std::vector<std::string> without;  ///< of `dimension_words`; for `ProblemOptions`
+  std::string space = "whole";       ///< of `space_words`; "today": without every dimension
   std::string cut_at = "operators";  ///< of `cut_words`; for `ProblemOptions::cut_modules`
 };
 

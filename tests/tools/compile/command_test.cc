@@ -180,6 +180,16 @@ TEST_F(CompileCommand, RefusesAnEmptyLayout) {
             "  hint: give it a value; is it a variable of the shell that is not set?\n");
 }
 
+TEST_F(CompileCommand, TheSpaceOfTodayIsWithoutAllDimensions) {
+  EXPECT_EQ(plan_of({"--space", "today"}),
+            plan_of({"--without", "state,schedules,segments,offload,teams"}));
+  Process unknown(command({"--space", "hole"}));
+  EXPECT_EQ(unknown.wait(), 2);
+  EXPECT_EQ(unknown.errors(),
+            "agpcs-compile: error: unknown space 'hole'\n"
+            "  hint: did you mean 'whole'? spaces: whole, today\n");
+}
+
 TEST_F(CompileCommand, CutsAtModulesWhereTheFileSaysThem) {
   Process unknown(command({"--cut-at", "layers"}));
   EXPECT_EQ(unknown.wait(), 2);
