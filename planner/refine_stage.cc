@@ -4,6 +4,7 @@
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/places/divided_updates.h"
+#include "planner/refine/places/neighbours.h"
 #include "planner/refine/places/places_of_activations.h"
 #include "planner/refine/places/places_of_state.h"
 #include "planner/refine/search.h"
@@ -36,6 +37,12 @@ constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500, kManyBudget = 400
 /// The second one finds what needs help for memory at once.
 constexpr int kFewDevices = 16, kSearches = 4, kSearchWithHelp = 3;
 constexpr double kSettled = 0.99;
+/// Other strategies that are finished beside the best one, where there are few devices: seeds up to
+/// so many, and steps up to so many times as long.
+constexpr std::size_t kFinishedSeeds = 8;
+constexpr double kNearlyAsGood = 2;
+/// Climbs after several searches. After one there is one.
+constexpr std::size_t kClimbs = 4;
 
 /// Adds plans of parts of the cluster to `pool`.
 void add_part_plans(const Problem& problem, Evaluator& evaluator, ClusterParts parts,
@@ -103,6 +110,15 @@ class Searches {
 
   /// The score of the best strategy.
   Score& best() { return best_; }
+  /// Counts a climb from what they found, of `made` evaluations, to a strategy of `score`.
+  void count_climb(std::int64_t made, const Score& score) {
+    decision_.made_by.evaluations += made;
+    decision_.refinement.budget += each_;
+    made_.push_back(0);
+    report(static_cast<int>(made_.size()) - 1, made, score.fits() ? score.step_seconds : kNoStep);
+  }
+  /// What each search found, in their order.
+  const std::vector<Seed>& all() const { return all_; }
   std::int64_t budget() const { return each_; }  ///< evaluations of a search
 
  private:
@@ -152,6 +168,7 @@ class Searches {
     if (first) start_ = found.start;
     const double least = log_least();
     all.budget += each_;
+    all_.push_back({found.strategy, found.score, "", false});
     if (first || is_better(found.score, best_)) {
       best_ = found.score;
       decision_.strategy = std::move(found.strategy);
@@ -183,6 +200,7 @@ class Searches {
   std::int64_t each_ = 0;  // evaluations of a search
   double start_ = 0;       // seconds of the first start of the first search
   Score best_;
+  std::vector<Seed> all_;
   std::mutex reporting_;
   std::vector<std::int64_t> made_;  // evaluations so far, by search
   double least_ = kNoStep;          // seconds so far
@@ -195,6 +213,51 @@ void finish(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Sc
   choose_places_of_activations(problem, evaluator, strategy, score);
   choose_divided_updates(problem, evaluator, strategy, score);
   part_backward(problem, evaluator, strategy, score);
+}
+
+/// Returns what is finished after the searches, no two alike: the best strategy, and where there
+/// are few devices what the searches and seeders found that is nearly as good, or lacks memory as
+/// it does.
+std::vector<Seed> candidates_to_finish(const Problem& problem, const SeedPool& pool,
+                                       const Strategy& strategy, Searches& searches) {
+  const Score& best = searches.best();
+  std::vector<Seed> candidates = {{strategy, best, "", false}};
+  if (problem.cluster.device_count() > kFewDevices) return candidates;
+  std::vector<Seed> others = searches.all();
+  for (Seed& seed : pool.bests(kFinishedSeeds)) others.push_back(std::move(seed));
+  for (Seed& other : others) {
+    if (other.score.fits() != best.fits()) continue;
+    if (best.fits() && other.score.step_seconds > kNearlyAsGood * best.step_seconds) continue;
+    const auto is_same = [&](const Seed& known) { return known.strategy == other.strategy; };
+    if (std::ranges::none_of(candidates, is_same)) candidates.push_back(std::move(other));
+  }
+  return candidates;
+}
+
+/// Ends a search: finishes the best of what was found, and climbs from the best of that; from all,
+/// until one fits, where nothing does.
+void conclude(const Problem& problem, Evaluator& evaluator, const SeedPool& pool,
+              const PlanOptions& options, std::size_t climbs, Searches& searches,
+              Decision& decision) {
+  std::vector<Seed> found = candidates_to_finish(problem, pool, decision.strategy, searches);
+  for (Seed& one : found) {
+    if (one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
+  }
+  const auto better = [](const Seed& a, const Seed& b) { return is_better(a.score, b.score); };
+  std::ranges::stable_sort(found, better);
+  const bool none_fits = !found.front().score.fits();
+  for (std::size_t i = 0; i < found.size() && climbs > 0; ++i) {
+    if (options.interrupted != nullptr && options.interrupted->load()) break;
+    Seed& one = found[i];
+    searches.count_climb(
+        climb_neighbours(problem, evaluator, searches.budget(), one.strategy, one.score),
+        one.score);
+    if (none_fits && one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
+    if (none_fits ? one.score.fits() : i + 1 == climbs) break;
+  }
+  Seed& best = *std::ranges::min_element(found, better);
+  decision.strategy = std::move(best.strategy);
+  searches.best() = best.score;
 }
 
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
@@ -214,7 +277,9 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
     add_part_plans(problem, evaluator, ClusterParts::kHosts, of_parts, pool);
   }
   if (again) searches.run_again(kSearches - 1, starts_of_search(pool, seeds.known));
-  if (searches.best().fits()) finish(problem, evaluator, decision.strategy, searches.best());
+  const bool climbs = options.budget <= 0 && !decision.made_by.interrupted &&
+                      problem.cluster.device_count() <= kFewDevices;
+  conclude(problem, evaluator, pool, options, climbs ? again ? kClimbs : 1 : 0, searches, decision);
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;
 }

@@ -52,14 +52,15 @@ void StepBuckets::group(const std::vector<GroupInfo*>& devices) {
         : bytes > 0 ? stages_.packed(info(stage), bytes)
                     : stages_.scheduled(info(stage), spec, parted, groups_.lines_of(of_stage),
                                         of_stage.number);
+    const BucketSum sum = sum_of_stage(spec, problem_.training);
     for (const StageInfo::Group& bucket : groups) {
       buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, bucket.held, stage,
-                          bucket.first, groups_.choose(of_stage, bucket.bytes), &of_stage});
+                          bucket.first, groups_.choose(of_stage, bucket.bytes, sum), &of_stage});
     }
   }
   for (const SharedParameters* const shared : stages_.shared(*partition_, bytes)) {
     StepBucket& bucket = add_shared(*shared);
-    bucket.algorithm = groups_.choose(*bucket.group, bucket.bytes);
+    bucket.algorithm = groups_.choose(*bucket.group, bucket.bytes, BucketSum::kOnAll);
   }
 }
 
@@ -72,7 +73,7 @@ void StepBuckets::group_team(int stage, GroupInfo& of_stage, TeamInfo& team) {
   std::size_t next = 0;
   for (const StageInfo::Group& one : groups) {
     StepBucket bucket = {one.bytes, one.elements, one.tensors, one.held, stage};
-    bucket.algorithm = groups_.choose(of_stage, one.bytes);
+    bucket.algorithm = groups_.choose(of_stage, one.bytes, BucketSum::kOnAll);
     bucket.group = &of_stage;
     for (std::int64_t i = 0; i < one.tensors; ++i) {
       bucket.parameters.push_back(team.parameters[next++].id);

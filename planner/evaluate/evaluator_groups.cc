@@ -49,11 +49,12 @@ GroupInfo* GroupTable::find(const std::vector<DeviceId>& devices, GroupInfo* las
   return groups_.emplace(hash, std::move(group))->second.get();
 }
 
-AllReduce GroupTable::choose(GroupInfo& group, std::int64_t bytes) {
+AllReduce GroupTable::choose(GroupInfo& group, std::int64_t bytes, BucketSum sum) {
   if (bytes == 0) return AllReduce::kRing;
-  const auto [entry, added] = group.chosen.try_emplace(bytes, AllReduce::kRing);
+  const auto [entry, added] =
+      group.chosen.try_emplace(2 * bytes + static_cast<int>(sum), AllReduce::kRing);
   if (added) {
-    entry->second = choose_algorithm(problem_.cluster, group.devices, bytes);
+    entry->second = choose_algorithm(problem_.cluster, group.devices, bytes, sum);
     remembered_ += 2 * sizeof(std::int64_t);
   }
   return entry->second;

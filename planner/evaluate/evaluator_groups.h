@@ -6,6 +6,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "planner/evaluate/bucket_schedule.h"
+#include "planner/evaluate/group_gradients.h"
 #include "planner/problem/problem.h"
 
 #include <agpcs/types.h>
@@ -23,8 +24,9 @@ struct GroupInfo {
   std::vector<DeviceId> devices;
   std::uint64_t number = 0;     ///< unique, also after others were forgotten
   std::vector<CostLine> lines;  ///< `collective_lines`, once someone asks for them
-  std::unordered_map<std::int64_t, AllReduce> chosen;  ///< the algorithm, by bytes
-  std::unordered_map<std::int64_t, Exchange> sums;     ///< all-reduces, by bytes and algorithm
+  /// The algorithm, by bytes and what becomes of the sum.
+  std::unordered_map<std::int64_t, AllReduce> chosen;
+  std::unordered_map<std::int64_t, Exchange> sums;  ///< all-reduces, by bytes and algorithm
   /// An all-reduce along a flow.
   struct FlowSum {
     PlanFlow flow;
@@ -47,7 +49,7 @@ class GroupTable {
   /// Finds or makes the group. `last`: the group that the caller had before, which is tried first.
   GroupInfo* find(const std::vector<DeviceId>& devices, GroupInfo* last);
   /// Returns `choose_algorithm` for the group; the ring for 0 bytes.
-  AllReduce choose(GroupInfo& group, std::int64_t bytes);
+  AllReduce choose(GroupInfo& group, std::int64_t bytes, BucketSum sum);
   /// Returns `collective_lines` for the group.
   const std::vector<CostLine>& lines_of(GroupInfo& group) const;
   /// Returns the all-reduce of `bytes` over the group by `algorithm`.

@@ -17,8 +17,23 @@
 
 namespace agpcs {
 
+namespace {
+
+std::vector<std::int64_t> equal_parts(std::int64_t bytes, std::size_t devices) {
+  const auto count = static_cast<std::int64_t>(devices);
+  std::vector<std::int64_t> parts(devices, bytes / count);
+  parts.front() += bytes % count;
+  return parts;
+}
+
+}  // namespace
+
+BucketSum sum_of_stage(const StageSpec& spec, const Training& training) {
+  return divides_state(spec, training) ? BucketSum::kInParts : BucketSum::kOnAll;
+}
+
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
-                           std::int64_t bytes) {
+                           std::int64_t bytes, BucketSum sum) {
   std::set<int> hosts;
   for (const DeviceId device : devices) hosts.insert(cluster.devices[at(device)].host);
   const bool two_levels = hosts.size() > 1 && hosts.size() < devices.size();
@@ -26,7 +41,14 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
   double least = std::numeric_limits<double>::infinity();
   for (const AllReduce algorithm : kAllReduces) {
     if (algorithm == AllReduce::kHierarchical && !two_levels) continue;  // a ring is not slower
-    const double seconds = lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
+    double seconds = 0;
+    if (sum == BucketSum::kOnAll || devices.size() < 2) {
+      seconds = lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
+    } else {
+      const std::vector<std::int64_t> parts = equal_parts(bytes, devices.size());
+      seconds = lone_seconds(cluster, reduce_scatter(cluster, devices, algorithm, parts)) +
+                lone_seconds(cluster, all_gather(cluster, devices, algorithm, parts));
+    }
     if (seconds >= least) continue;
     best = algorithm;
     least = seconds;
@@ -64,7 +86,8 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
     for (const StageInfo::Group& group : groups) {
       Bucket bucket = {number, AllReduce::kRing, {}};
       if (group.bytes > 0) {
-        bucket.algorithm = choose_algorithm(problem.cluster, spec.devices, group.bytes);
+        bucket.algorithm = choose_algorithm(problem.cluster, spec.devices, group.bytes,
+                                            sum_of_stage(spec, problem.training));
       }
       for (std::int64_t i = 0; i < group.tensors; ++i) {
         bucket.parameters.push_back(stage.parameters[next++].id);
@@ -78,7 +101,8 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
     if (shared->bytes > 0) {
       std::vector<DeviceId> devices;
       write_devices(strategy, shared->stages, devices);
-      bucket.algorithm = choose_algorithm(problem.cluster, devices, shared->bytes);
+      bucket.algorithm =
+          choose_algorithm(problem.cluster, devices, shared->bytes, BucketSum::kOnAll);
     }
     strategy.buckets.push_back(std::move(bucket));
   }

@@ -35,9 +35,14 @@ inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
 /// Cost: O(operators + edges log + parameters x buckets).
 Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes);
 
+/// What becomes of a bucket's gradients: all devices have the sum, or each has a part of it, and
+/// gathers the others' parameters.
+enum class BucketSum : std::uint8_t { kOnAll, kInParts };
 /// Returns the algorithm that sums `bytes` over `devices` fastest when alone; a tie goes to the
-/// ring.
+/// ring. Parts count as equal ones.
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
-                           std::int64_t bytes);
+                           std::int64_t bytes, BucketSum sum);
+/// Returns what becomes of the gradients of a stage that alone reads their parameters.
+BucketSum sum_of_stage(const StageSpec& spec, const Training& training);
 
 }  // namespace agpcs

@@ -84,6 +84,17 @@ Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std:
 /// Whether a stage may recompute.
 enum class Recomputes : std::uint8_t { kNo, kYes };
 
+/// Returns the counts that are less than that of `plain`, or not more if that lacks memory.
+std::vector<std::int64_t> fewer_counts(const Problem& problem, Evaluator& evaluator,
+                                       const Strategy& plain, std::size_t devices) {
+  std::vector<std::int64_t> counts = counts_for(problem, devices);
+  const bool fits = evaluator.lacking(plain) <= 0;
+  std::erase_if(counts, [&](std::int64_t count) {
+    return fits ? count >= plain.micro_batches : count > plain.micro_batches;
+  });
+  return counts;
+}
+
 /// Returns strategies with fewer micro-batches than `plain` that `fit_memory` makes fit, with what
 /// devices may divide: the one with the fewest, and where that recomputes, those with the next
 /// numbers, as with smaller micro-batches it may keep more.
@@ -91,11 +102,7 @@ std::vector<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluat
                                       const Strategy& plain, std::size_t devices,
                                       const MakeStage& make, StateLevel most_divided,
                                       Recomputes recomputes, Offloads offloads) {
-  std::vector<std::int64_t> counts = counts_for(problem, devices);
-  const bool fits = evaluator.lacking(plain) <= 0;
-  std::erase_if(counts, [&](std::int64_t count) {
-    return fits ? count >= plain.micro_batches : count > plain.micro_batches;
-  });
+  const std::vector<std::int64_t> counts = fewer_counts(problem, evaluator, plain, devices);
   if (counts.empty()) return {};
   std::optional<Strategy> helped;  // the last that fits
   const auto fits_with = [&](std::int64_t count) {
@@ -119,6 +126,26 @@ std::vector<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluat
   return found;
 }
 
+/// Returns the strategy with the fewest micro-batches that fits where the devices divide what
+/// `level` says, if these are fewer than those of `plain`, or that lacks memory.
+std::optional<Strategy> fewest_by_level(const Problem& problem, Evaluator& evaluator,
+                                        const Strategy& plain, std::size_t devices,
+                                        const MakeStage& make, StateLevel level) {
+  if (devices < 2 || !may_divide(problem, level)) return std::nullopt;
+  const std::vector<std::int64_t> counts = fewer_counts(problem, evaluator, plain, devices);
+  if (counts.empty()) return std::nullopt;
+  std::optional<Strategy> found;
+  const auto fits_with = [&](std::int64_t count) {
+    Strategy strategy = one_stage(problem, count, make);
+    if (!fit_memory_by(problem, evaluator, strategy, level, SampleMoves::kYes)) return false;
+    found = std::move(strategy);
+    return true;
+  };
+  const std::size_t first = first_enough(counts, fits_with);
+  if (!found) fits_with(counts[first]);
+  return found;
+}
+
 class DataParallelSeeder : public Seeder {
  public:
   std::string_view name() const override { return "data_parallel"; }
@@ -132,23 +159,18 @@ class DataParallelSeeder : public Seeder {
       const double seconds = model.step(strategy, {&timer}).seconds;
       candidates.push_back({std::move(strategy), seconds});
     };
-    for (const std::vector<DeviceId>& devices : device_sets(problem.cluster)) {
-      const auto make = [&](std::int64_t samples) {
-        return balanced_stage(problem, timer, devices, samples);
-      };
+    // Returns whether something fits without help.
+    const auto add_forms = [&](const std::vector<DeviceId>& devices, const MakeStage& make) {
       Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
       const auto helped = [&](StateLevel most, Recomputes recomputes = Recomputes::kYes,
                               Offloads offloads = Offloads::kNo) {
         return fewer_with_help(problem, evaluator, plain, devices.size(), make, most, recomputes,
                                offloads);
       };
-      // Gradients that are divided let fewer micro-batches fit, which need not be faster.
-      // Parameters are divided where nothing else fits without recomputation.
+      // Gradients that are divided let fewer micro-batches fit, which need not be faster, and so do
+      // parameters.
       std::vector<Strategy> whole = helped(StateLevel::kOptimizer), filled;
       if (may_divide(problem, StateLevel::kGradients)) filled = helped(StateLevel::kGradients);
-      const auto keeps = [](const std::vector<Strategy>& found) {
-        return !found.empty() && !found.front().stages[0].recompute;
-      };
       const auto add_if = [&](std::vector<Strategy> found, const auto& is_wanted) {
         for (Strategy& strategy : found) {
           if (is_wanted(strategy.stages[0])) add(std::move(strategy));
@@ -164,8 +186,13 @@ class DataParallelSeeder : public Seeder {
         if (!may_use_hosts(problem)) break;
         add_if(helped(StateLevel::kGradients, recomputes, Offloads::kYes), is_offloaded);
       }
-      const bool fits = keeps(whole) || keeps(filled) || evaluator.lacking(plain) <= 0;
-      if (!fits && may_divide(problem, StateLevel::kParameters)) {
+      // What `fit_memory` takes for the fastest need not be it, so each level is tried.
+      for (const StateLevel level : kDividingLevels) {
+        std::optional<Strategy> divided =
+            fewest_by_level(problem, evaluator, plain, devices.size(), make, level);
+        if (divided) add(*std::move(divided));
+      }
+      if (may_divide(problem, StateLevel::kParameters)) {
         // State in hosts lets fewer micro-batches fit, which need not be faster.
         for (const Recomputes recomputes : {Recomputes::kNo, Recomputes::kYes}) {
           for (const Offloads offloads : {Offloads::kNo, Offloads::kYes}) {
@@ -174,10 +201,21 @@ class DataParallelSeeder : public Seeder {
           }
         }
       }
+      const bool fits = evaluator.lacking(plain) <= 0;
       add(std::move(plain));
       add_if(std::move(filled),
              [](const StageSpec& spec) { return spec.state >= StateLevel::kGradients; });
       add_if(std::move(whole), [](const StageSpec&) { return true; });
+      return fits;
+    };
+    for (const std::vector<DeviceId>& devices : device_sets(problem.cluster)) {
+      const bool fits = add_forms(devices, [&](std::int64_t samples) {
+        return balanced_stage(problem, timer, devices, samples);
+      });
+      if (fits) continue;
+      // Shares by speed may leave out slow devices that have the memory.
+      add_forms(devices,
+                [&](std::int64_t samples) { return equal_stage(problem, devices, samples); });
     }
     return thin_out(model, evaluator, std::move(candidates), kDataParallelKept);
   }

@@ -92,7 +92,7 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
   if (fits()) return true;
   // So may what has nothing in the memory of hosts, which all of a host's devices fill.
   offload = false;
-  return offloaded && fits();
+  return (offloaded && fits()) || fit_with_parted_passes(problem, evaluator, strategy);
 }
 
 bool fit_memory_by(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
@@ -147,16 +147,34 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
   score = own;
 }
 
-void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
+namespace {
+
+/// Returns the pipeline with parted backward passes, if it may have them.
+std::optional<Strategy> parted(const Problem& problem, const Strategy& strategy) {
   const bool may = problem.options.part_backward && strategy.stages.size() > 1 &&
                    strategy.micro_batches > 1 && strategy.schedule == Schedule::k1F1B;
-  if (!may || !may_part_backward(strategy)) return;
-  Strategy parted = strategy;
-  parted.schedule = Schedule::kZeroBubble;
-  const Score own = evaluator.evaluate(parted);
+  if (!may || !may_part_backward(strategy)) return std::nullopt;
+  Strategy changed = strategy;
+  changed.schedule = Schedule::kZeroBubble;
+  return changed;
+}
+
+}  // namespace
+
+void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score) {
+  std::optional<Strategy> changed = parted(problem, strategy);
+  if (!changed) return;
+  const Score own = evaluator.evaluate(*changed);
   if (!own.fits() || own.step_seconds >= score.step_seconds) return;
-  strategy = std::move(parted);
+  strategy = *std::move(changed);
   score = own;
+}
+
+bool fit_with_parted_passes(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {
+  std::optional<Strategy> changed = parted(problem, strategy);
+  if (!changed || evaluator.lacking(*changed) > 0) return false;
+  strategy = *std::move(changed);
+  return true;
 }
 
 bool fit_with_fewer_in_flight(const Problem& problem, Evaluator& evaluator, Strategy& strategy) {

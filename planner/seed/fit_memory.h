@@ -19,7 +19,8 @@ enum class Offloads : std::uint8_t { kNo, kYes };
 /// that lack memory and more for those that do not (a device without room for a single sample
 /// leaves the stage), if they may `move`; the optimizer's state, or that and gradients, or these
 /// and parameters, divided among its devices, up to `most_divided`; the optimizer's state or
-/// activations in the memory of hosts, if it `offloads`; or several of these. Returns
+/// activations in the memory of hosts, if it `offloads`; or several of these. Where none of this
+/// helps, it parts backward passes (`fit_with_parted_passes`). Returns
 /// false, with `strategy` as it was, if some stage cannot be helped; nothing helps stages with
 /// teams. Needs: no buckets; `evaluator` is the problem's. Cost: a few `replica_bytes` for each
 /// stage that lacks memory and each of its kinds.
@@ -57,6 +58,11 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
 /// Parts the backward passes of a pipeline with 1F1B, if it then fits and the step is shorter. Same
 /// needs. Cost: an evaluation.
 void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
+
+/// Parts the backward passes of a pipeline, if it then fits: an input pass and a weight pass each
+/// hold less beside activations than a whole one. Returns whether it fits then. Needs: as
+/// `fit_memory`. Cost: that of memory.
+bool fit_with_parted_passes(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
 
 /// Makes a pipeline fit that `fit_memory` cannot help: lets no stage have more micro-batches in
 /// flight than some number, the largest with which `fit_memory` succeeds. Returns false, with

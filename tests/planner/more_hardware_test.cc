@@ -106,7 +106,7 @@ TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
 TEST(MoreHardware, WherePartsArePlannedAHostMakesNoPlanOverOnePercentLonger) {
   const Search search(100);
   int planned = 0;
-  for (int index = 0; index < 48; ++index) {
+  for (int index = 0; index < 72; ++index) {
     const GrowingProblem growing = growing_problem(index);
     if (growing.more != More::kHost && growing.more != More::kKind) continue;
     const auto before = problem_on(growing.before, growing.before.cluster);

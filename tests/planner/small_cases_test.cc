@@ -5,6 +5,7 @@
 
 #include "planner/bound/lower_bound.h"
 #include "planner/evaluate/evaluator.h"
+#include "planner/refine/places/neighbours.h"
 #include "planner/seed/seeder.h"
 #include "tests/planner/evaluate/random_strategies.h"
 
@@ -13,14 +14,17 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
 using bench::best_below;
+using bench::best_in_whole_space;
 using bench::Optimum;
 using bench::small_problem;
+using bench::tight_problem;
 
 /// Those of the generated problems that take least.
 std::vector<std::unique_ptr<const Problem>> smallest_problems() {
@@ -64,6 +68,60 @@ TEST(SmallCases, NoSeederAndNoRandomStrategyIsFasterThanTheBest) {
     }
     for (int i = 0; i < 300; ++i) {
       EXPECT_GE(seconds_of(evaluator, testing::random_strategy(rng, *problem)), best);
+    }
+  }
+}
+
+/// Those of the generated problems that are short of memory whose whole space takes least.
+struct Solved {
+  std::unique_ptr<const Problem> problem;
+  Optimum best;
+};
+std::vector<Solved> solved_tight_problems() {
+  constexpr std::int64_t kMost = 100'000;  // evaluations
+  std::vector<Solved> solved;
+  for (std::uint64_t seed = 0; solved.size() < 8; ++seed) {
+    auto problem = tight_problem(20'000 + seed);
+    if (problem->blocks.size() > 4) continue;
+    Optimum best = best_in_whole_space(*problem, std::numeric_limits<double>::infinity(), kMost);
+    if (best.complete) solved.push_back({std::move(problem), std::move(best)});
+  }
+  return solved;
+}
+
+TEST(SmallCases, TheBestInTheWholeSpaceIsAsFastAsItSaysAndNotBelowTheBound) {
+  int feasible = 0;
+  for (const auto& [problem, best] : solved_tight_problems()) {
+    if (best.seconds == std::numeric_limits<double>::infinity()) continue;
+    ++feasible;
+    EXPECT_TRUE(
+        verify_strategy(best.strategy, problem->graph, problem->cluster, problem->training.batch)
+            .ok());
+    Evaluator evaluator(*problem);
+    EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
+    EXPECT_GE(best.seconds, lower_bound(*problem).any_interleaved.seconds);
+  }
+  EXPECT_GT(feasible, 4);
+}
+
+TEST(SmallCases, NothingElseThatWeKnowIsFasterThanTheBestInTheWholeSpace) {
+  Rng rng(5);
+  for (const auto& [problem, optimum] : solved_tight_problems()) {
+    const double best = optimum.seconds * (1 - 1e-9);
+    EXPECT_GE(best_below(*problem).seconds, best);
+    Evaluator evaluator(*problem);
+    for (const SeederEntry& entry : seeders()) {
+      const auto strategies = entry.make()->seed(*problem, Rng(0));
+      ASSERT_TRUE(strategies.ok());
+      for (const Strategy& strategy : *strategies) EXPECT_GE(seconds_of(evaluator, strategy), best);
+    }
+    for (int i = 0; i < 200; ++i) {
+      Strategy strategy = testing::random_strategy(rng, *problem);
+      Score score = evaluator.evaluate(strategy);
+      EXPECT_GE(score.fits() ? score.step_seconds : best, best);
+      if (i % 10 > 0) continue;
+      climb_neighbours(*problem, evaluator, 100, strategy, score);
+      EXPECT_GE(score.fits() ? score.step_seconds : best, best);
     }
   }
 }

@@ -12,24 +12,26 @@ namespace agpcs {
 namespace {
 
 constexpr int kMostStages = 64;  // that are looked at
+constexpr StateLevel kLevels[] = {StateLevel::kWhole, StateLevel::kOptimizer,
+                                  StateLevel::kGradients, StateLevel::kParameters};
 
 }  // namespace
 
 void choose_divided_updates(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
                             Score& score) {
   const int stages = static_cast<int>(strategy.stages.size());
-  if (stages < 2 || stages > kMostStages || !strategy.bodies.empty()) return;
+  if (stages > kMostStages || !strategy.bodies.empty()) return;
   if (strategy.schedule == Schedule::kInterleaved) return;
-  if (!may_divide(problem, StateLevel::kOptimizer)) return;
   StrategyMoves moves(problem);
   for (int stage = 0; stage < stages; ++stage) {
+    if (strategy.stages[at(stage)].state_in_host) continue;
     const StateLevel now = strategy.stages[at(stage)].state;
-    if (now > StateLevel::kOptimizer || strategy.stages[at(stage)].state_in_host) continue;
-    const StateLevel other =
-        now == StateLevel::kWhole ? StateLevel::kOptimizer : StateLevel::kWhole;
-    std::optional<Strategy> changed =
-        moves.apply(strategy, strategy, SetMemory{stage, std::nullopt, other});
-    if (changed) take_if_shorter(evaluator, *std::move(changed), strategy, score);
+    for (const StateLevel other : kLevels) {
+      if (other == now || (other != StateLevel::kWhole && !may_divide(problem, other))) continue;
+      std::optional<Strategy> changed =
+          moves.apply(strategy, strategy, SetMemory{stage, std::nullopt, other});
+      if (changed) take_if_shorter(evaluator, *std::move(changed), strategy, score);
+    }
   }
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 /// How many segments a stage has that keeps some of them.
 constexpr int kUsualSegments = 8;
+constexpr std::size_t kFewOperators = 16;
 
 /// Returns how many bytes the devices of a stage that divides its state lack for it, or one of them
 /// for the rest; at most 0 if they have room.
@@ -216,8 +217,12 @@ void StageFitter::add_segments(const Recomputation& form, std::vector<Recomputat
   const Recomputation least = smallest(form);
   if (least != kWholeStage) all.push_back(least);
   Recomputation more = least;
-  more.segments = std::min(most_segments(), std::max(least.segments, kUsualSegments));
-  if (const auto most = most_kept(more)) all.push_back(*most);
+  const int usual = std::min(most_segments(), std::max(least.segments, kUsualSegments));
+  // Of few operators, larger segments may be kept than of many.
+  for (int count = ops_.size() <= kFewOperators ? 2 : usual; count < 2 * usual; count *= 2) {
+    more.segments = std::min(count, usual);
+    if (const auto most = most_kept(more)) all.push_back(*most);
+  }
 }
 
 std::optional<Recomputation> StageFitter::most_kept(Recomputation most) {
@@ -245,6 +250,14 @@ std::optional<StageSpec> StageFitter::with_divided(const Recomputation& recomput
   }
   const auto state = static_cast<double>(evaluator_.divided_bytes(strategy_, stage_));
   if (state >= all) return std::nullopt;
+  // A sample takes as much on each device, so other shares hardly change what all have room for.
+  if (auto shared = within([&](int kind) { return memory_of(kind); }, recompute, true)) {
+    const StageSpec before = spec();
+    set_group(spec(), *shared);
+    const auto lacking = lacking_for_state(problem_, evaluator_, strategy_, stage_, recompute);
+    spec() = before;
+    if (lacking <= 0) return shared;
+  }
   const auto room_of = [&](int kind) {
     return static_cast<std::int64_t>(static_cast<double>(memory_of(kind)) * (1 - state / all));
   };

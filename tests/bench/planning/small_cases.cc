@@ -3,6 +3,7 @@
 
 #include "ir/base/check.h"
 #include "ir/base/rng.h"
+#include "planner/evaluate/evaluator.h"
 #include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
@@ -28,13 +29,15 @@ std::string extents(const std::vector<int>& list) {
 /// residual sum, or branches that meet).
 class GraphWriter {
  public:
-  explicit GraphWriter(Rng rng) : rng_(rng) {}
+  /// A sample is a vector, or one for each of `tokens` tokens.
+  explicit GraphWriter(Rng rng, int tokens = 0)
+      : rng_(rng), tokens_(tokens == 0 ? "]" : "," + std::to_string(tokens) + "]") {}
 
   std::string run(int most_ops) {
     const int widths[] = {64, 256, 1024, 2048};
     const int width = widths[rng_.below(4)];
     const bool narrow = rng_.below(3) == 0;  // one layer of another width
-    text_ = "input x [n," + std::to_string(width) + "]\ninput labels int64[n]\n";
+    text_ = "input x " + rows(width) + "\ninput labels int64[n" + tokens_ + "\n";
     const int products = between(rng_, 1, 5);
     std::string last = "x";
     std::vector<std::string> same = {};  // tensors of the usual width
@@ -60,13 +63,16 @@ class GraphWriter {
  private:
   std::string add(const std::string& call, int width) {
     const std::string name = "t" + std::to_string(ops_++);
-    text_ += name + " = " + call + " [n," + std::to_string(width) + "]\n";
+    text_ += name + " = " + call + " " + rows(width) + "\n";
     return name;
   }
+  std::string rows(int width) const { return "[n," + std::to_string(width) + tokens_; }
   std::string product(const std::string& source, int from, int to) {
     const std::string weight = "w" + std::to_string(ops_);
-    text_ += "parameter " + weight + " " + extents({from, to}) + "\n";
-    return add("MatMul(" + source + ", " + weight + ")", to);
+    const bool vectors = tokens_ == "]";
+    text_ += "parameter " + weight + " " +
+             extents(vectors ? std::vector{from, to} : std::vector{to, from}) + "\n";
+    return add("MatMul(" + (vectors ? source + ", " + weight : weight + ", " + source) + ")", to);
   }
   std::string unary(const std::string& source, int width) {
     return add("Relu(" + source + ")", width);
@@ -76,6 +82,7 @@ class GraphWriter {
   }
 
   Rng rng_;
+  std::string tokens_;  // behind the width
   std::string text_;
   int ops_ = 0;
 };
@@ -103,17 +110,42 @@ std::string cluster_text(Rng rng, int devices) {
 }
 
 std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster cluster,
-                                    OptimizerKind optimizer, std::int64_t batch) {
+                                    OptimizerKind optimizer, std::int64_t batch,
+                                    const ProblemOptions& options) {
   Graph graph = testing::graph_of(graph_text);
   Training training = testing::training_of(graph, batch);
   training.optimizer.kind = optimizer;
-  ProblemOptions options;
-  // The search through all strategies has neither.
-  options.choose_segments = false;
-  options.part_backward = false;
   auto problem = Problem::make(std::move(graph), std::move(cluster), std::move(training), options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return std::move(*problem);
+}
+
+/// Without what `best_below` leaves out.
+ProblemOptions without_parts() {
+  ProblemOptions options;
+  options.choose_segments = false;
+  options.part_backward = false;
+  return options;
+}
+
+/// Gives devices a link to their host, which has memory enough.
+void add_hosts_memory(Rng rng, Cluster& cluster) {
+  const double rates[] = {3e9, 12e9, 50e9};
+  for (DeviceKind& kind : cluster.kinds) kind.host_link = {"pcie", rates[rng.below(3)], 5e-6};
+  for (Host& host : cluster.hosts) host.memory_bytes = std::int64_t{1} << 34;
+}
+
+/// Returns what a device needs that computes as much as any other, and divides nothing.
+std::int64_t peak_of_equal_shares(const Problem& problem) {
+  Strategy strategy;
+  strategy.stage_of.assign(problem.graph.ops.size(), 0);
+  StageSpec& stage = strategy.stages.emplace_back();
+  for (DeviceId d = 0; d < problem.cluster.device_count(); ++d) {
+    stage.devices.push_back(d);
+    stage.shares.push_back(problem.training.batch / problem.cluster.device_count());
+  }
+  Evaluator evaluator(problem);
+  return evaluator.lacking(strategy) + problem.cluster.kinds.front().memory_bytes;
 }
 
 }  // namespace
@@ -154,17 +186,35 @@ std::unique_ptr<const Problem> small_problem(std::uint64_t seed, std::int64_t ba
   if (batch == 0) batch = usual;
   const OptimizerKind optimizer = rng.below(2) == 0 ? OptimizerKind::kSgd : OptimizerKind::kAdam;
   Cluster cluster = testing::cluster_of(cluster_text(rng.fork("cluster"), devices));
-  if (rng.below(3) > 0) return make(graph, std::move(cluster), optimizer, batch);
+  if (rng.below(3) > 0) return make(graph, std::move(cluster), optimizer, batch, without_parts());
   // Short of memory: no device holds all of the parameters' state, all of them together do.
   std::int64_t state = 0;
-  const auto ample = make(graph, cluster, optimizer, batch);
+  const auto ample = make(graph, cluster, optimizer, batch, without_parts());
   const std::int64_t each = optimizer == OptimizerKind::kAdam ? 16 : 8;
   for (const TensorId id : ample->graph.parameters()) {
     state += each * elements_at(ample->graph.tensor(id).shape, 1);
   }
   const int percent = between(rng, 60, 130);
   for (DeviceKind& kind : cluster.kinds) kind.memory_bytes = state * percent / 100 + (1 << 20);
-  return make(graph, std::move(cluster), optimizer, batch);
+  return make(graph, std::move(cluster), optimizer, batch, without_parts());
+}
+
+std::unique_ptr<const Problem> tight_problem(std::uint64_t seed) {
+  constexpr int kDevices = 4, kBlocks = 5;
+  Rng rng = Rng(seed).fork("tight case");
+  const int tokens[] = {16, 128, 1024};
+  const std::string graph = GraphWriter(rng.fork("graph"), tokens[rng.below(3)]).run(kBlocks);
+  const std::int64_t batch = rng.below(2) == 0 ? 4 : 8;
+  const OptimizerKind optimizer = rng.below(4) == 0 ? OptimizerKind::kSgd : OptimizerKind::kAdam;
+  Cluster cluster = testing::cluster_of(cluster_text(rng.fork("cluster"), kDevices));
+  const bool hosts = rng.below(2) == 0;
+  if (hosts) add_hosts_memory(rng.fork("hosts"), cluster);
+  const auto ample = make(graph, cluster, optimizer, batch, {});
+  const auto peak = static_cast<double>(peak_of_equal_shares(*ample));
+  for (DeviceKind& kind : cluster.kinds) {
+    kind.memory_bytes = static_cast<std::int64_t>(peak * between(rng, 50, 130) / 100);
+  }
+  return make(graph, std::move(cluster), optimizer, batch, {});
 }
 
 }  // namespace agpcs::bench

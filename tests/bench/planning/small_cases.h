@@ -18,6 +18,11 @@ namespace agpcs::bench {
 /// problem's.
 std::unique_ptr<const Problem> small_problem(std::uint64_t seed, std::int64_t batch = 0);
 
+/// At most 5 blocks, whose samples are a few vectors or many; 4 devices of kinds with 0.5 to 1.3 of
+/// the memory that equal shares take. Half of the problems have memory in hosts, which devices
+/// reach at 3 to 50 GB/s. All options are at their defaults.
+std::unique_ptr<const Problem> tight_problem(std::uint64_t seed);
+
 struct Optimum {
   double seconds = std::numeric_limits<double>::infinity();
   Strategy strategy;             ///< of those seconds, when they are finite
@@ -36,6 +41,15 @@ struct Optimum {
 /// - divided state, and stages with more micro-batches in flight than an earlier one.
 Optimum best_below(const Problem& problem, double below = std::numeric_limits<double>::infinity(),
                    std::int64_t most_evaluations = std::numeric_limits<std::int64_t>::max());
+
+/// The same in the whole space. Beside all that, stages may divide their state at each level, in
+/// the parts that `divide_state` gives them; have it in the memory of hosts; recompute any segments
+/// of theirs, have their activations in hosts, or both; backward passes may be parted; and devices
+/// may have several stages each. Left out is what bounds prove to be no faster, and what keeps less
+/// on devices than a strategy that fits and is otherwise the same: all that only lengthens a step.
+Optimum best_in_whole_space(
+    const Problem& problem, double below = std::numeric_limits<double>::infinity(),
+    std::int64_t most_evaluations = std::numeric_limits<std::int64_t>::max());
 
 /// `strategy` with every schedule: 1F1B as the textbook has it, GPipe, then 1F1B with all other
 /// numbers of micro-batches in flight of which none is larger than that of an earlier stage.

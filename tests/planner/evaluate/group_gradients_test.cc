@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/evaluate/group_gradients.h"
 
+#include "cost_model/network/link_model.h"
 #include "planner/evaluate/evaluator.h"
 #include "tests/planner/problem/problems.h"
 
@@ -84,8 +85,8 @@ TEST(GroupGradients, TheAlgorithmOfWhatStagesShareIsThatOfAllTheirDevices) {
       cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\nhost a gpu 4 latency=1e-3\n");
   const auto problem = problem_of(graph_of(kTied), cluster, 8);
   const std::vector<DeviceId> all = {0, 1, 2, 3};
-  ASSERT_NE(choose_algorithm(cluster, all, kLayer), AllReduce::kRing);
-  const std::string algorithm(name_of(choose_algorithm(cluster, all, kLayer)));
+  ASSERT_NE(choose_algorithm(cluster, all, kLayer, BucketSum::kOnAll), AllReduce::kRing);
+  const std::string algorithm(name_of(choose_algorithm(cluster, all, kLayer, BucketSum::kOnAll)));
   const std::string strategy = "stage a/0=4 a/1=4 : a..e\nstage a/2=4 a/3=4 : *\n";
   EXPECT_EQ(buckets_of(*problem, strategy, 1'000'000'000),
             "0 ring: w\n0+1 " + algorithm + ": often bias table\n");
@@ -93,6 +94,25 @@ TEST(GroupGradients, TheAlgorithmOfWhatStagesShareIsThatOfAllTheirDevices) {
   s.buckets.clear();
   Evaluator evaluator(*problem);
   EXPECT_EQ(evaluator.grouped(s), group_gradients(*problem, s, problem->options.bucket_bytes));
+}
+
+TEST(GroupGradients, TheAlgorithmOfPartsIsThatWhoseHalvesTakeLeast) {
+  const Cluster cluster = cluster_of(
+      "kind k memory=16e9 bandwidth=300e9 fp32=7e12\n"
+      "host a k 3 bandwidth=300e9 nic=12e9\nhost b k 1 bandwidth=300e9 nic=12e9\n");
+  const std::vector<DeviceId> all = {0, 1, 2, 3};
+  int differ = 0;
+  for (std::int64_t bytes = 4096; bytes <= 1 << 26; bytes *= 4) {
+    const std::vector<std::int64_t> parts(all.size(), bytes / 4);
+    const auto halves = [&](AllReduce algorithm) {
+      return lone_seconds(cluster, reduce_scatter(cluster, all, algorithm, parts)) +
+             lone_seconds(cluster, all_gather(cluster, all, algorithm, parts));
+    };
+    const AllReduce chosen = choose_algorithm(cluster, all, bytes, BucketSum::kInParts);
+    for (const AllReduce other : kAllReduces) EXPECT_LE(halves(chosen), halves(other));
+    differ += chosen != choose_algorithm(cluster, all, bytes, BucketSum::kOnAll) ? 1 : 0;
+  }
+  EXPECT_GT(differ, 0);
 }
 
 TEST(GroupGradients, AParameterIsReadyWhenItsFirstUserHasRunBackward) {
@@ -130,8 +150,8 @@ TEST(GroupGradients, NoContiguousGroupingOfAStageIsSimulatedFasterThanThePlanner
         }
         bytes += std::int64_t{512} * 512 * 4;
         other.buckets.back().parameters.push_back(single.buckets[i].parameters.front());
-        other.buckets.back().algorithm =
-            choose_algorithm(problem->cluster, strategy.stages[0].devices, bytes);
+        other.buckets.back().algorithm = choose_algorithm(
+            problem->cluster, strategy.stages[0].devices, bytes, BucketSum::kOnAll);
       }
       best = std::min(best, evaluator.evaluate(other).step_seconds);
     }
@@ -152,10 +172,11 @@ TEST(ChooseAlgorithm, IsHierarchicalWhereASlowNetworkJoinsFastHosts) {
       "kind x fp32=1e12\n"
       "host a x 4 bandwidth=100e9 nic=1e9 nic-latency=50e-6\n"
       "host b x 4 bandwidth=100e9 nic=1e9 nic-latency=50e-6\n");
-  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 1'000'000),
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 1'000'000, BucketSum::kOnAll),
             AllReduce::kHierarchical);
-  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3}, 100'000'000), AllReduce::kRing);
-  EXPECT_EQ(choose_algorithm(cluster, {0, 4}, 1'000'000), AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3}, 100'000'000, BucketSum::kOnAll),
+            AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 4}, 1'000'000, BucketSum::kOnAll), AllReduce::kRing);
 }
 
 TEST(ChooseAlgorithm, IsTheTreeForFewBytesOverManyHosts) {
@@ -166,8 +187,8 @@ TEST(ChooseAlgorithm, IsTheTreeForFewBytesOverManyHosts) {
   const Cluster cluster = cluster_of(text);
   std::vector<DeviceId> all(16);
   std::iota(all.begin(), all.end(), 0);
-  EXPECT_EQ(choose_algorithm(cluster, all, 10'000), AllReduce::kTree);
-  EXPECT_EQ(choose_algorithm(cluster, all, 100'000'000), AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, all, 10'000, BucketSum::kOnAll), AllReduce::kTree);
+  EXPECT_EQ(choose_algorithm(cluster, all, 100'000'000, BucketSum::kOnAll), AllReduce::kRing);
 }
 
 TEST(ChooseAlgorithm, IsTheRingWhereHostsAreNoFasterInside) {
@@ -175,7 +196,8 @@ TEST(ChooseAlgorithm, IsTheRingWhereHostsAreNoFasterInside) {
       "kind x fp32=1e12\n"
       "host a x 4 bandwidth=1e9 nic=10e9 nic-latency=1e-6\n"
       "host b x 4 bandwidth=1e9 nic=10e9 nic-latency=1e-6\n");
-  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 100'000'000), AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 100'000'000, BucketSum::kOnAll),
+            AllReduce::kRing);
 }
 
 }  // namespace

@@ -358,6 +358,7 @@ std::unique_ptr<const Problem> four_stages(std::int64_t memory, bool choose_in_f
   ProblemOptions options;
   options.micro_batches = 8;
   options.choose_in_flight = choose_in_flight;
+  options.part_backward = false;
   const std::string text = std::to_string(memory);
   return problem_of(
       chain(4),
