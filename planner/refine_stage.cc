@@ -41,7 +41,7 @@ constexpr double kSettled = 0.99;
 /// so many, and steps up to so many times as long.
 constexpr std::size_t kFinishedSeeds = 8;
 constexpr double kNearlyAsGood = 2;
-/// Climbs after several searches. After one there is one.
+/// Climbs after several searches. After one search there is one climb.
 constexpr std::size_t kClimbs = 4;
 
 /// Adds plans of parts of the cluster to `pool`.
@@ -235,23 +235,25 @@ std::vector<Seed> candidates_to_finish(const Problem& problem, const SeedPool& p
 }
 
 /// Ends a search: finishes the best of what was found, and climbs from the best of that; from all,
-/// until one fits, where nothing does.
+/// until one fits, where nothing does. Evaluations of climbs count, those of `finish` do not.
 void conclude(const Problem& problem, Evaluator& evaluator, const SeedPool& pool,
               const PlanOptions& options, std::size_t climbs, Searches& searches,
               Decision& decision) {
   std::vector<Seed> found = candidates_to_finish(problem, pool, decision.strategy, searches);
+  if (decision.made_by.interrupted) found.resize(1);
   for (Seed& one : found) {
     if (one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
   }
   const auto better = [](const Seed& a, const Seed& b) { return is_better(a.score, b.score); };
   std::ranges::stable_sort(found, better);
   const bool none_fits = !found.front().score.fits();
-  for (std::size_t i = 0; i < found.size() && climbs > 0; ++i) {
-    if (options.interrupted != nullptr && options.interrupted->load()) break;
+  bool& interrupted = decision.made_by.interrupted;
+  for (std::size_t i = 0; i < found.size() && climbs > 0 && !interrupted; ++i) {
     Seed& one = found[i];
-    searches.count_climb(
-        climb_neighbours(problem, evaluator, searches.budget(), one.strategy, one.score),
-        one.score);
+    ClimbBudget budget{searches.budget(), options.interrupted};
+    searches.count_climb(climb_neighbours(problem, evaluator, budget, one.strategy, one.score),
+                         one.score);
+    interrupted = budget.ended;
     if (none_fits && one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
     if (none_fits ? one.score.fits() : i + 1 == climbs) break;
   }

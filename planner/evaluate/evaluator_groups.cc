@@ -52,7 +52,7 @@ GroupInfo* GroupTable::find(const std::vector<DeviceId>& devices, GroupInfo* las
 AllReduce GroupTable::choose(GroupInfo& group, std::int64_t bytes, BucketSum sum) {
   if (bytes == 0) return AllReduce::kRing;
   const auto [entry, added] =
-      group.chosen.try_emplace(2 * bytes + static_cast<int>(sum), AllReduce::kRing);
+      group.chosen[static_cast<std::size_t>(sum)].try_emplace(bytes, AllReduce::kRing);
   if (added) {
     entry->second = choose_algorithm(problem_.cluster, group.devices, bytes, sum);
     remembered_ += 2 * sizeof(std::int64_t);

@@ -11,6 +11,7 @@
 
 #include <agpcs/types.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -24,8 +25,8 @@ struct GroupInfo {
   std::vector<DeviceId> devices;
   std::uint64_t number = 0;     ///< unique, also after others were forgotten
   std::vector<CostLine> lines;  ///< `collective_lines`, once someone asks for them
-  /// The algorithm, by bytes and what becomes of the sum.
-  std::unordered_map<std::int64_t, AllReduce> chosen;
+  /// The algorithm, by what becomes of the sum, then by bytes.
+  std::array<std::unordered_map<std::int64_t, AllReduce>, 2> chosen;
   std::unordered_map<std::int64_t, Exchange> sums;  ///< all-reduces, by bytes and algorithm
   /// An all-reduce along a flow.
   struct FlowSum {

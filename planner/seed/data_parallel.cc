@@ -2,10 +2,11 @@
 // Data parallelism: one stage. For each set of devices worth trying (`device_sets`), it gives
 // shares by speed and takes the fewest micro-batches whose memory suffices, since more of them only
 // add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
-// with samples moved to devices that have room, or with what `fit_memory` divides or has in the
-// memory of hosts; where the fewest of these recompute, also the next two numbers. It returns those
-// that are roughly fastest. This file also has the plainest form, with which plans are compared:
-// all devices, equal shares.
+// with samples moved to devices that have room, with each level of divided state, or with what
+// `fit_memory` has in the memory of hosts; where the fewest of these recompute, also the next two
+// numbers. Where no number of micro-batches fits by itself, it does all that with equal shares, too.
+// It returns those that are roughly fastest. This file also has the plainest form, with which plans
+// are compared: all devices, equal shares.
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"

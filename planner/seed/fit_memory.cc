@@ -77,12 +77,11 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     strategy = *std::move(fitted);
     return true;
   };
-  constexpr StateLevel kAll[] = {StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients,
-                                 StateLevel::kParameters};
   const StateLevel whole_or_most[] = {StateLevel::kWhole, most_divided};
   const bool more = most_divided >= StateLevel::kGradients;
   const auto fits = [&] {
-    if (fits_with(std::span(kAll).first(static_cast<std::size_t>(most_divided) + 1))) return true;
+    if (fits_with(std::span(kStateLevels).first(static_cast<std::size_t>(most_divided) + 1)))
+      return true;
     if (!divided) return false;
     // What looks fastest with divided state may not fit after all; what fits without it still does,
     // and so may what divides more.

@@ -120,7 +120,8 @@ TEST(SmallCases, NothingElseThatWeKnowIsFasterThanTheBestInTheWholeSpace) {
       Score score = evaluator.evaluate(strategy);
       EXPECT_GE(score.fits() ? score.step_seconds : best, best);
       if (i % 10 > 0) continue;
-      climb_neighbours(*problem, evaluator, 100, strategy, score);
+      ClimbBudget budget{100};
+      climb_neighbours(*problem, evaluator, budget, strategy, score);
       EXPECT_GE(score.fits() ? score.step_seconds : best, best);
     }
   }

@@ -12,8 +12,6 @@ namespace agpcs {
 namespace {
 
 constexpr int kMostStages = 64;  // that are looked at
-constexpr StateLevel kLevels[] = {StateLevel::kWhole, StateLevel::kOptimizer,
-                                  StateLevel::kGradients, StateLevel::kParameters};
 
 }  // namespace
 
@@ -22,11 +20,12 @@ void choose_divided_updates(const Problem& problem, Evaluator& evaluator, Strate
   const int stages = static_cast<int>(strategy.stages.size());
   if (stages > kMostStages || !strategy.bodies.empty()) return;
   if (strategy.schedule == Schedule::kInterleaved) return;
+  if (!may_divide(problem, StateLevel::kOptimizer)) return;
   StrategyMoves moves(problem);
   for (int stage = 0; stage < stages; ++stage) {
     if (strategy.stages[at(stage)].state_in_host) continue;
     const StateLevel now = strategy.stages[at(stage)].state;
-    for (const StateLevel other : kLevels) {
+    for (const StateLevel other : kStateLevels) {
       if (other == now || (other != StateLevel::kWhole && !may_divide(problem, other))) continue;
       std::optional<Strategy> changed =
           moves.apply(strategy, strategy, SetMemory{stage, std::nullopt, other});

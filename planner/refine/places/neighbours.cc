@@ -2,6 +2,7 @@
 #include "planner/refine/places/neighbours.h"
 
 #include "ir/base/at.h"
+#include "planner/problem/hash.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/seed/fit_memory.h"
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,28 +23,27 @@ namespace {
 /// long as that of the place here.
 constexpr std::size_t kNearest = 24;
 constexpr double kNear = 1.6;
-constexpr int kMostPlaces = 16;
 
-class Neighbours {
+class NeighbourClimb {
  public:
-  Neighbours(const Problem& problem, Evaluator& evaluator, std::int64_t most, Strategy& strategy,
-             Score& score)
+  NeighbourClimb(const Problem& problem, Evaluator& evaluator, ClimbBudget& budget,
+                 Strategy& strategy, Score& score)
       : problem_(problem),
         evaluator_(evaluator),
         moves_(problem),
-        left_(most),
+        budget_(budget),
         here_(strategy),
         score_(score) {}
 
   /// Returns how many evaluations it made.
   std::int64_t run() {
-    while (left_ > 0 && static_cast<int>(here_.stages.size()) <= kMostPlaces && climb()) {
+    while (climb()) {
     }
     return made_;
   }
 
  private:
-  struct Neighbour {
+  struct Judged {
     Strategy strategy;
     Score score;
   };
@@ -50,7 +51,8 @@ class Neighbours {
   /// Goes to the best neighbour. Returns whether it is better.
   bool climb() {
     near_.clear();
-    seen_ = {here_};
+    seen_.clear();
+    is_new(here_);
     best_.reset();
     const Strategy grouped = evaluator_.grouped(here_);
     const MovesFrom from = moves_.all(here_, grouped);
@@ -62,7 +64,7 @@ class Neighbours {
         from.lists);
     for_each_setting(here_,
                      [&](const StrategyMove& move) { look_at(moves_.apply(here_, here_, move)); });
-    for (const Neighbour& neighbour : nearest()) {
+    for (const Judged& neighbour : nearest()) {
       for_each_setting(neighbour.strategy, [&](const StrategyMove& move) {
         look_at(moves_.apply(neighbour.strategy, neighbour.strategy, move));
       });
@@ -74,12 +76,11 @@ class Neighbours {
   }
 
   /// Returns the nearest neighbours, of equal ones the first.
-  std::vector<Neighbour> nearest() {
-    std::stable_sort(near_.begin(), near_.end(), [](const Neighbour& a, const Neighbour& b) {
-      return is_better(a.score, b.score);
-    });
-    std::vector<Neighbour> nearest;
-    for (const Neighbour& neighbour : near_) {
+  std::vector<Judged> nearest() {
+    std::stable_sort(near_.begin(), near_.end(),
+                     [](const Judged& a, const Judged& b) { return is_better(a.score, b.score); });
+    std::vector<Judged> nearest;
+    for (const Judged& neighbour : near_) {
       if (nearest.size() == kNearest) break;
       const bool known = !nearest.empty() &&
                          nearest.back().score.step_seconds == neighbour.score.step_seconds &&
@@ -94,58 +95,81 @@ class Neighbours {
     for (const auto& item : list) f(item);
   }
 
+  /// Returns whether there is no budget.
+  bool ends() {
+    budget_.ended = budget_.ended || (budget_.interrupted != nullptr && *budget_.interrupted);
+    return budget_.ended || budget_.left <= 0;
+  }
+
   void look_at(std::optional<Strategy> changed) {
-    if (!changed || left_ <= 0) return;
+    if (!changed || ends()) return;
     if (evaluator_.lacking(*changed) <= 0) {
       judge(*std::move(changed));
       return;
     }
+    --budget_.left;
     changed->buckets.clear();
     changed->flows.clear();
+    const bool pipeline = changed->stages.size() > 1;
+    const bool divides = std::ranges::any_of(
+        changed->stages, [](const StageSpec& spec) { return spec.devices.size() > 1; });
     bool helped = help(*changed, [&](Strategy& strategy) {
       return fit_memory(problem_, evaluator_, strategy, StateLevel::kParameters);
     });
-    helped = help(*changed,
-                  [&](Strategy& strategy) {
-                    return fit_with_parted_passes(problem_, evaluator_, strategy);
-                  }) ||
-             helped;
-    for (const StateLevel level : kDividingLevels) {
-      if (!may_divide(problem_, level)) continue;
-      helped =
-          help(*changed,
-               [&](Strategy& strategy) {
-                 return fit_memory_by(problem_, evaluator_, strategy, level, SampleMoves::kYes);
-               }) ||
-          helped;
+    const auto also = [&](auto fit) { helped = help(*changed, fit) || helped; };
+    if (pipeline && helped) {  // otherwise that was tried
+      also([&](Strategy& strategy) {
+        return fit_with_parted_passes(problem_, evaluator_, strategy);
+      });
     }
-    helped = helped || help(*changed, [&](Strategy& strategy) {
-               return fit_with_fewer_in_flight(problem_, evaluator_, strategy);
-             });
+    for (const StateLevel level : kDividingLevels) {
+      if (!divides) break;
+      also([&](Strategy& strategy) {
+        return fit_memory_by(problem_, evaluator_, strategy, level, SampleMoves::kYes);
+      });
+    }
+    if (pipeline && !helped) {
+      also([&](Strategy& strategy) {
+        return fit_with_fewer_in_flight(problem_, evaluator_, strategy);
+      });
+    }
     if (!helped && !score_.fits()) judge(*std::move(changed));
   }
 
   /// Judges what `fit` makes of a strategy that lacks memory. Returns whether it made it fit.
   template <typename F>
   bool help(const Strategy& lacking, F fit) {
-    if (left_ <= 0) return false;
-    --left_;
     Strategy helped = lacking;
     if (!fit(helped)) return false;
     judge(std::move(helped));
     return true;
   }
 
+  /// Notes a strategy, and returns whether the climb at hand had not seen it.
+  bool is_new(const Strategy& strategy) {
+    std::uint64_t hash = hash_of(strategy.stage_of);
+    hash = mix(hash, static_cast<std::uint64_t>(strategy.micro_batches));
+    for (const StageSpec& spec : strategy.stages) {
+      hash = mix(hash, hash_of(spec.devices));
+      for (const std::int64_t share : spec.shares)
+        hash = mix(hash, static_cast<std::uint64_t>(share));
+    }
+    std::vector<Strategy>& same = seen_[hash];
+    if (std::ranges::find(same, strategy) != same.end()) return false;
+    same.push_back(strategy);
+    return true;
+  }
+
   void judge(Strategy changed) {
-    if (left_ <= 0 || std::find(seen_.begin(), seen_.end(), changed) != seen_.end()) return;
-    seen_.push_back(changed);
-    --left_;
+    if (ends() || !is_new(changed)) return;
+    --budget_.left;
     ++made_;
     const Score score = evaluator_.evaluate(changed);
     const Score& best = best_ ? best_->score : score_;
-    if (is_clearly_better(score, best)) best_ = Neighbour{changed, score};
-    if (score.fits() != score_.fits() && !score.fits()) return;
-    if (score.fits() && score_.fits() && score.step_seconds > kNear * score_.step_seconds) return;
+    if (is_clearly_better(score, best)) best_ = Judged{changed, score};
+    if (score_.fits() && (!score.fits() || score.step_seconds > kNear * score_.step_seconds)) {
+      return;
+    }
     near_.push_back({std::move(changed), score});
   }
 
@@ -167,8 +191,9 @@ class Neighbours {
     for (int s = 0; s < stages; ++s) {
       const StageSpec& spec = strategy.stages[at(s)];
       if (s + 1 < stages) {
-        visit(ShiftCut{s, agpcs::Neighbour::kNext, ShiftCut::Amount::kOneBlock});
-        visit(ShiftCut{s, agpcs::Neighbour::kPrevious, ShiftCut::Amount::kOneBlock});
+        for (const Neighbour to : {Neighbour::kNext, Neighbour::kPrevious}) {
+          visit(ShiftCut{s, to, ShiftCut::Amount::kOneBlock});
+        }
       }
       if (pipeline && problem_.options.choose_in_flight && strategy.schedule != Schedule::kGPipe) {
         for (const InFlight number : {InFlight::kOneMore, InFlight::kOneFewer}) {
@@ -181,8 +206,7 @@ class Neighbours {
 
   template <typename F>
   void visit_memory(int s, const StageSpec& spec, F visit) {
-    for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer,
-                                   StateLevel::kGradients, StateLevel::kParameters}) {
+    for (const StateLevel level : kStateLevels) {
       if (spec.devices.size() < 2 || level == spec.state) continue;
       if (level != StateLevel::kWhole && !may_divide(problem_, level)) continue;
       visit(SetMemory{s, std::nullopt, level});
@@ -204,20 +228,21 @@ class Neighbours {
   const Problem& problem_;
   Evaluator& evaluator_;
   StrategyMoves moves_;
-  std::int64_t left_, made_ = 0;
+  ClimbBudget& budget_;
+  std::int64_t made_ = 0;
   Strategy& here_;
   Score& score_;
-  std::vector<Neighbour> near_;
-  std::vector<Strategy> seen_;  // of the climb at hand
-  std::optional<Neighbour> best_;
+  std::vector<Judged> near_;
+  std::unordered_map<std::uint64_t, std::vector<Strategy>> seen_;  // in the climb at hand
+  std::optional<Judged> best_;
 };
 
 }  // namespace
 
-std::int64_t climb_neighbours(const Problem& problem, Evaluator& evaluator, std::int64_t most,
+std::int64_t climb_neighbours(const Problem& problem, Evaluator& evaluator, ClimbBudget& budget,
                               Strategy& strategy, Score& score) {
   if (!strategy.bodies.empty() || strategy.schedule == Schedule::kInterleaved) return 0;
-  return Neighbours(problem, evaluator, most, strategy, score).run();
+  return NeighbourClimb(problem, evaluator, budget, strategy, score).run();
 }
 
 }  // namespace agpcs

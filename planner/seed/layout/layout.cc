@@ -275,8 +275,7 @@ class LayoutMaker {
   /// than `fit_memory` knows.
   void add_divided(const Strategy& strategy, std::vector<Strategy>& strategies) const {
     if (is_interleaved() || !strategy.bodies.empty()) return;
-    for (const StateLevel level :
-         {StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters}) {
+    for (const StateLevel level : kDividingLevels) {
       std::optional<Strategy> fitting = as_asked(strategy, [&](Strategy& own, SampleMoves moves) {
         return fit_memory_by(tools_.problem, tools_.evaluator, own, level, moves);
       });
@@ -297,9 +296,11 @@ class LayoutMaker {
     return std::nullopt;
   }
 
-  /// Returns whether `changed` has the devices of `strategy`, and its shares where the layout has
-  /// weights.
+  /// Returns whether `changed` has the devices of `strategy`, its shares where the layout has
+  /// weights, and passes that are not parted where those of `strategy` are not.
   bool is_as_asked(const Strategy& changed, const Strategy& strategy) const {
+    const auto parts = [](const Strategy& one) { return one.schedule == Schedule::kZeroBubble; };
+    if (parts(changed) && !parts(strategy)) return false;
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const StageSpec &own = changed.stages[s], &asked = strategy.stages[s];
       if (own.devices != asked.devices) return false;

@@ -4,6 +4,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
 #include "ir/strategy/plan_graph.h"
+#include "planner/evaluate/evaluator_buckets.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
@@ -187,9 +188,9 @@ double Skeletons::report_seconds() const {
   return lone_seconds(problem_.cluster, small_all_reduce(problem_.cluster, used, 8));
 }
 
-double Skeletons::busy(const Replica& r) const {
+double Skeletons::busy(const Replica& r, double part) const {
   return r.start + r.begin_seconds +
-         static_cast<double>(now_.micro_batches) * (r.forward + r.backward);
+         static_cast<double>(now_.micro_batches) * (r.forward + part * r.backward);
 }
 
 void Skeletons::set_replicas(Stage& stage, const Shares& shares) {
@@ -284,15 +285,20 @@ void Skeletons::time_pipeline() {
     }
   }
   for (std::size_t s = stages_.size(); s-- > 0;) {
-    for (Replica& r : stages_[s].replicas) r.done = busy(r);
+    for (Replica& r : stages_[s].replicas) {
+      r.done = busy(r);
+      r.gone = busy(r, input_part());
+    }
     for (const Crossing& c : crossings_) {
       if (at(c.from) != s || !c.gradient_rows) continue;
       for (Replica& p : stages_[s].replicas) {
         for (const Replica& r : stages_[at(c.to)].replicas) {
           const std::int64_t rows = std::min(p.end, r.end) - std::max(p.begin, r.begin);
           if (rows <= 0) continue;
-          const double back = r.done + moved(r.device, p.device, rows * c.gradient_bytes);
-          p.done = std::max(p.done, back + last_backward(p));
+          // The last weight pass follows its input pass.
+          const double back = r.gone + moved(r.device, p.device, rows * c.gradient_bytes);
+          p.gone = std::max(p.gone, back + input_part() * p.backward);
+          p.done = std::max(p.done, back + p.backward);
         }
       }
     }
@@ -410,6 +416,21 @@ std::vector<Grouping> Skeletons::groupings_of(const Stage& stage, double part, d
   std::stable_sort(all.begin(), all.end(),
                    [](const Grouping& a, const Grouping& b) { return a.bound < b.bound; });
   return all;
+}
+
+void Skeletons::try_buckets(std::size_t place) {
+  if (place == stages_.size()) {
+    evaluate();
+    return;
+  }
+  for (const Grouping& grouping : groupings_[at(stage_to_sum(now_, place))]) {
+    if (grouping.bound >= below_) break;
+    const std::size_t before = now_.buckets.size();
+    now_.buckets.insert(now_.buckets.end(), grouping.buckets.begin(), grouping.buckets.end());
+    try_buckets(place + 1);
+    now_.buckets.resize(before);
+    if (!goes_on()) return;
+  }
 }
 
 void Skeletons::evaluate() {

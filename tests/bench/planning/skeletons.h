@@ -43,7 +43,8 @@ class Skeletons {
     std::int64_t begin = 0, end = 0;  // its rows
     double begin_seconds = 0, forward = 0, backward = 0, update = 0;
     double start = 0;  // of its first forward pass
-    double done = 0;   // end of its last backward pass
+    double done = 0;   // end of its last backward pass, its weight pass included
+    double gone = 0;   // end of the last of what sends gradients: its input pass
     std::vector<double>
         elapsed;  // by parameter of the stage: of backward, when its gradient is there
   };
@@ -65,8 +66,8 @@ class Skeletons {
   virtual int most_rounds() const { return 1; }
   /// Returns the seconds that no step is below in which `stage` has its replicas.
   virtual double bound_of(const Stage& stage) = 0;
-  /// Returns the part of the last backward pass of `r` that must follow what it waits for.
-  virtual double last_backward(const Replica& r) const { return r.backward; }
+  /// Returns which part of a backward pass its input pass is at least; 1: no passes are parted.
+  virtual double input_part() const { return 1; }
 
   /// Returns the seconds that no step is below in which stages have so many micro-batches in
   /// flight: forward pass k of a stage waits for its backward pass k - d, which waits for the way
@@ -83,8 +84,9 @@ class Skeletons {
   /// beaten, the least bound first, with each algorithm. `part`: the part of an all-reduce's
   /// seconds that a bucket takes at least; `update`: seconds after the last one.
   std::vector<Grouping> groupings_of(const Stage& stage, double part, double update);
-  /// Evaluates `now_`, and keeps it if it is the best.
-  void evaluate();
+  /// Evaluates `now_` with the buckets of each choice of `groupings_` that bounds do not exclude.
+  /// Stages are in the order in which their gradients are summed (`stage_to_sum`).
+  void try_buckets(std::size_t place = 0);
   /// Returns false if no more evaluations are made.
   bool goes_on() const { return best_.complete; }
   double below() const { return below_; }
@@ -94,6 +96,7 @@ class Skeletons {
   Strategy now_;
   std::vector<Stage> stages_;
   int groups_ = 0;  // of devices; as many as stages unless these go round
+  std::vector<std::vector<Grouping>> groupings_;  // by stage; set before `try_buckets`
 
  private:
   struct Crossing {
@@ -112,7 +115,8 @@ class Skeletons {
   void try_groups();
   bool is_mirrored(const Stage& stage, const Shares& shares) const;
   double report_seconds() const;
-  double busy(const Replica& r) const;
+  double busy(const Replica& r, double part = 1) const;
+  void evaluate();
   void set_replicas(Stage& stage, const Shares& shares);
   const std::vector<OpSeconds>& times_of(int kind, std::int64_t samples);
   void choose_shares(int group);

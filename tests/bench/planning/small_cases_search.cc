@@ -54,26 +54,9 @@ class Enumeration : public Skeletons {
       now_.buckets.clear();
       if (evaluator_.lacking(now_) > 0) continue;
       fitting.push_back(mask);
-      choose_buckets(0);
+      try_buckets();
     }
   }
-
-  void choose_buckets(std::size_t s) {
-    if (s == stages_.size()) {
-      evaluate();
-      return;
-    }
-    for (const Grouping& grouping : groupings_[s]) {
-      if (grouping.bound >= below()) break;
-      const std::size_t before = now_.buckets.size();
-      now_.buckets.insert(now_.buckets.end(), grouping.buckets.begin(), grouping.buckets.end());
-      choose_buckets(s + 1);
-      now_.buckets.resize(before);
-      if (!goes_on()) return;
-    }
-  }
-
-  std::vector<std::vector<Grouping>> groupings_;
 };
 
 }  // namespace

@@ -45,7 +45,9 @@ std::vector<Strategy> all_schedules_of(const Strategy& strategy) {
   return all;
 }
 
-/// The part of a backward pass that is its input pass is surely more.
+/// The part of a backward pass that is its input pass is more: about half of that of a product, all
+/// of that of other operators. It is none of a product whose input needs no gradient, which is the
+/// first operator here; its stage sends no gradients, and puts no weight pass off.
 constexpr double kLeastInput = 0.25;
 
 class WholeSpace : public Skeletons {
@@ -57,8 +59,7 @@ class WholeSpace : public Skeletons {
   int most_rounds() const override { return problem_.blocks.size(); }
   /// Parts of updates and sums of gradients may be elsewhere.
   double bound_of(const Stage& stage) override { return passes_bound(stage); }
-  /// Where passes are parted, the input pass follows.
-  double last_backward(const Replica& r) const override { return kLeastInput * r.backward; }
+  double input_part() const override { return kLeastInput; }
 
   void try_skeleton() override {
     if (static_cast<std::size_t>(groups_) < stages_.size()) {
@@ -191,9 +192,9 @@ class WholeSpace : public Skeletons {
     }
     now_.buckets.clear();
     const bool fits = evaluator_.lacking(now_) <= 0;
-    // Where gradients are divided, smaller buckets take less memory.
+    // Where gradients are divided, other buckets take more or less memory.
     if (!fits && !divides_gradients) return;
-    if (fits) fitting_.push_back(kept_);
+    if (fits && !divides_gradients) fitting_.push_back(kept_);
     groupings_.clear();
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const bool divides = kept_[s].state != StateLevel::kWhole;
@@ -201,29 +202,13 @@ class WholeSpace : public Skeletons {
       groupings_.push_back(groupings_of(stages_[s], divides ? 0.5 : 1, 0));
       if (groupings_.back().empty()) return;
     }
-    choose_buckets(0);
-  }
-
-  void choose_buckets(std::size_t s) {
-    if (s == stages_.size()) {
-      evaluate();
-      return;
-    }
-    for (const Grouping& grouping : groupings_[s]) {
-      if (grouping.bound >= below()) break;
-      const std::size_t before = now_.buckets.size();
-      now_.buckets.insert(now_.buckets.end(), grouping.buckets.begin(), grouping.buckets.end());
-      choose_buckets(s + 1);
-      now_.buckets.resize(before);
-      if (!goes_on()) return;
-    }
+    try_buckets();
   }
 
   Segments segments_;
-  std::vector<std::vector<Choice>> choices_;      // by stage
-  std::vector<Kept> kept_;                        // by stage, at hand
-  std::vector<std::vector<Kept>> fitting_;        // of the form at hand
-  std::vector<std::vector<Grouping>> groupings_;  // by stage
+  std::vector<std::vector<Choice>> choices_;  // by stage
+  std::vector<Kept> kept_;                    // by stage, at hand
+  std::vector<std::vector<Kept>> fitting_;    // of the form at hand
   int most_changes_ = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,7 +39,8 @@ TEST(ClimbNeighbours, FindsWhatNeedsSeveralChanges) {
   Evaluator evaluator(*problem);
   Score score = evaluator.evaluate(strategy);
   const double alone = score.step_seconds;
-  const std::int64_t made = climb_neighbours(*problem, evaluator, kMost, strategy, score);
+  ClimbBudget budget{kMost};
+  const std::int64_t made = climb_neighbours(*problem, evaluator, budget, strategy, score);
   EXPECT_GT(made, 0);
   EXPECT_LE(made, kMost);
   EXPECT_GT(strategy.stages.front().devices.size(), 1U);
@@ -52,8 +54,22 @@ TEST(ClimbNeighbours, GoesFromAStrategyThatLacksMemoryToOneThatFits) {
   Evaluator evaluator(*problem);
   Score score = evaluator.evaluate(strategy);
   ASSERT_FALSE(score.fits());
-  climb_neighbours(*problem, evaluator, kMost, strategy, score);
+  ClimbBudget budget{kMost};
+  climb_neighbours(*problem, evaluator, budget, strategy, score);
   EXPECT_TRUE(score.fits());
+}
+
+TEST(ClimbNeighbours, AnInterruptEndsIt) {
+  const auto problem = with_slow_updates("4e9");
+  Strategy strategy = strategy_of("stage a/0=64 : *\n", problem->graph, problem->cluster);
+  const Strategy before = strategy;
+  Evaluator evaluator(*problem);
+  Score score = evaluator.evaluate(strategy);
+  const std::atomic<bool> interrupted{true};
+  ClimbBudget budget{kMost, &interrupted};
+  EXPECT_EQ(climb_neighbours(*problem, evaluator, budget, strategy, score), 0);
+  EXPECT_TRUE(budget.ended);
+  EXPECT_EQ(strategy, before);
 }
 
 TEST(ClimbNeighbours, RandomStrategiesNeverGetWorse) {
@@ -65,8 +81,8 @@ TEST(ClimbNeighbours, RandomStrategiesNeverGetWorse) {
     Evaluator evaluator(*problem);
     Score score = evaluator.evaluate(strategy);
     const Score before = score;
-    const std::int64_t made = climb_neighbours(*problem, evaluator, kMost, strategy, score);
-    ASSERT_LE(made, kMost);
+    ClimbBudget budget{kMost};
+    ASSERT_LE(climb_neighbours(*problem, evaluator, budget, strategy, score), kMost);
     ASSERT_FALSE(is_better(before, score));
     const Score again = evaluator.evaluate(strategy);
     ASSERT_EQ(again.step_seconds, score.step_seconds);
