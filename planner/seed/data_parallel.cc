@@ -4,9 +4,9 @@
 // add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
 // with samples moved to devices that have room, with each level of divided state, or with what
 // `fit_memory` has in the memory of hosts; where the fewest of these recompute, also the next two
-// numbers. Where no number of micro-batches fits by itself, it does all that with equal shares, too.
-// It returns those that are roughly fastest. This file also has the plainest form, with which plans
-// are compared: all devices, equal shares.
+// numbers. Where no number of micro-batches fits by itself, it does all that with equal shares,
+// too. It returns those that are roughly fastest. This file also has the plainest form, with which
+// plans are compared: all devices, equal shares.
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
