@@ -410,8 +410,7 @@ class PlanChanges {
                               : !spec.recompute.again  ? "keeps, not in hosts,"
                               : spec.recompute.in_host ? "keeps, not recomputes or has in hosts,"
                                                        : "keeps, not recomputes,")));
-      for (const StateLevel level : {StateLevel::kWhole, StateLevel::kOptimizer,
-                                     StateLevel::kGradients, StateLevel::kParameters}) {
+      for (const StateLevel level : kStateLevels) {
         if (spec.devices.size() < 2 || level == spec.state) continue;
         if (!may_divide(problem_, level)) continue;
         AGPCS_RETURN_IF_ERROR(attempt("state", {SetMemory{stage, std::nullopt, level}},

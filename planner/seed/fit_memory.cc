@@ -146,13 +146,18 @@ void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy,
   score = own;
 }
 
+bool may_part_passes(const Problem& problem, const Strategy& strategy) {
+  return problem.options.part_backward && strategy.stages.size() > 1 &&
+         strategy.micro_batches > 1 && may_part_backward(strategy);
+}
+
 namespace {
 
-/// Returns the pipeline with parted backward passes, if it may have them.
+/// Returns the pipeline with 1F1B with parted backward passes, if it may have them.
 std::optional<Strategy> parted(const Problem& problem, const Strategy& strategy) {
-  const bool may = problem.options.part_backward && strategy.stages.size() > 1 &&
-                   strategy.micro_batches > 1 && strategy.schedule == Schedule::k1F1B;
-  if (!may || !may_part_backward(strategy)) return std::nullopt;
+  if (strategy.schedule != Schedule::k1F1B || !may_part_passes(problem, strategy)) {
+    return std::nullopt;
+  }
   Strategy changed = strategy;
   changed.schedule = Schedule::kZeroBubble;
   return changed;

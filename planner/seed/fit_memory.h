@@ -55,6 +55,10 @@ void need_least_memory(const Problem& problem, Evaluator& evaluator, Strategy& s
 /// evaluation, and a few `replica_bytes` for each such stage and each of its kinds.
 void keep_more(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);
 
+/// Returns whether backward passes of a pipeline may be parted: the problem allows it, and so does
+/// the strategy (`may_part_backward`), which has several micro-batches.
+bool may_part_passes(const Problem& problem, const Strategy& strategy);
+
 /// Parts the backward passes of a pipeline with 1F1B, if it then fits and the step is shorter. Same
 /// needs. Cost: an evaluation.
 void part_backward(const Problem& problem, Evaluator& evaluator, Strategy& strategy, Score& score);

@@ -43,15 +43,28 @@ double seconds_of(Evaluator& evaluator, const Strategy& strategy) {
   return score.fits() ? score.step_seconds : std::numeric_limits<double>::infinity();
 }
 
+/// Expects that `best` is a strategy that takes what it says.
+void expect_as_fast_as_it_says(const Problem& problem, const Optimum& best) {
+  EXPECT_TRUE(
+      verify_strategy(best.strategy, problem.graph, problem.cluster, problem.training.batch).ok());
+  Evaluator evaluator(problem);
+  EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
+}
+
+/// Expects that no strategy of a seeder takes less than `best` seconds.
+void expect_no_faster_seed(const Problem& problem, Evaluator& evaluator, double best) {
+  for (const SeederEntry& entry : seeders()) {
+    const auto strategies = entry.make()->seed(problem, Rng(0));
+    ASSERT_TRUE(strategies.ok());
+    for (const Strategy& strategy : *strategies) EXPECT_GE(seconds_of(evaluator, strategy), best);
+  }
+}
+
 TEST(SmallCases, TheBestIsAsFastAsItSaysAndNotBelowTheBound) {
   for (const auto& problem : smallest_problems()) {
     const Optimum best = best_below(*problem);
     if (best.seconds == std::numeric_limits<double>::infinity()) continue;
-    EXPECT_TRUE(
-        verify_strategy(best.strategy, problem->graph, problem->cluster, problem->training.batch)
-            .ok());
-    Evaluator evaluator(*problem);
-    EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
+    expect_as_fast_as_it_says(*problem, best);
     EXPECT_GE(best.seconds, lower_bound(*problem).any.seconds);
   }
 }
@@ -61,11 +74,7 @@ TEST(SmallCases, NoSeederAndNoRandomStrategyIsFasterThanTheBest) {
   for (const auto& problem : smallest_problems()) {
     const double best = best_below(*problem).seconds * (1 - 1e-9);
     Evaluator evaluator(*problem);
-    for (const SeederEntry& entry : seeders()) {
-      const auto strategies = entry.make()->seed(*problem, Rng(0));
-      ASSERT_TRUE(strategies.ok());
-      for (const Strategy& strategy : *strategies) EXPECT_GE(seconds_of(evaluator, strategy), best);
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_no_faster_seed(*problem, evaluator, best));
     for (int i = 0; i < 300; ++i) {
       EXPECT_GE(seconds_of(evaluator, testing::random_strategy(rng, *problem)), best);
     }
@@ -94,11 +103,7 @@ TEST(SmallCases, TheBestInTheWholeSpaceIsAsFastAsItSaysAndNotBelowTheBound) {
   for (const auto& [problem, best] : solved_tight_problems()) {
     if (best.seconds == std::numeric_limits<double>::infinity()) continue;
     ++feasible;
-    EXPECT_TRUE(
-        verify_strategy(best.strategy, problem->graph, problem->cluster, problem->training.batch)
-            .ok());
-    Evaluator evaluator(*problem);
-    EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
+    expect_as_fast_as_it_says(*problem, best);
     EXPECT_GE(best.seconds, lower_bound(*problem).any_interleaved.seconds);
   }
   EXPECT_GT(feasible, 4);
@@ -110,11 +115,7 @@ TEST(SmallCases, NothingElseThatWeKnowIsFasterThanTheBestInTheWholeSpace) {
     const double best = optimum.seconds * (1 - 1e-9);
     EXPECT_GE(best_below(*problem).seconds, best);
     Evaluator evaluator(*problem);
-    for (const SeederEntry& entry : seeders()) {
-      const auto strategies = entry.make()->seed(*problem, Rng(0));
-      ASSERT_TRUE(strategies.ok());
-      for (const Strategy& strategy : *strategies) EXPECT_GE(seconds_of(evaluator, strategy), best);
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_no_faster_seed(*problem, evaluator, best));
     for (int i = 0; i < 200; ++i) {
       Strategy strategy = testing::random_strategy(rng, *problem);
       Score score = evaluator.evaluate(strategy);

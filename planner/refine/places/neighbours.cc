@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/refine/places/neighbours.h"
 
+#include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/micro_batches.h"
@@ -178,10 +179,9 @@ class NeighbourClimb {
   void for_each_setting(const Strategy& strategy, F visit) {
     const int stages = static_cast<int>(strategy.stages.size());
     const bool pipeline = stages > 1 && strategy.micro_batches > 1;
-    for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe, Schedule::kZeroBubble}) {
-      const bool parts = schedule == Schedule::kZeroBubble;
+    for (const Schedule schedule : kPlainSchedules) {
       if (!pipeline || schedule == strategy.schedule) continue;
-      if (parts && !(problem_.options.part_backward && may_part_backward(strategy))) continue;
+      if (schedule == Schedule::kZeroBubble && !may_part_passes(problem_, strategy)) continue;
       visit(SetSchedule{schedule});
     }
     const std::vector<std::int64_t> numbers = micro_batch_numbers(problem_);

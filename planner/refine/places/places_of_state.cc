@@ -64,9 +64,7 @@ class PlacesOfState {
   }
 
   bool try_parted(Strategy strategy) {
-    const bool may = problem_.options.part_backward && strategy.stages.size() > 1 &&
-                     strategy.micro_batches > 1 && may_part_backward(strategy);
-    if (!may) return false;
+    if (!may_part_passes(problem_, strategy)) return false;
     strategy.schedule = Schedule::kZeroBubble;
     return evaluator_.lacking(strategy) <= 0 && try_to_go(std::move(strategy));
   }

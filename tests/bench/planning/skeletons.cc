@@ -276,7 +276,7 @@ void Skeletons::time_pipeline() {
       if (at(c.to) != s || !c.rows) continue;
       for (Replica& r : stages_[s].replicas) {
         for (const Replica& p : stages_[at(c.from)].replicas) {
-          const std::int64_t rows = std::min(p.end, r.end) - std::max(p.begin, r.begin);
+          const std::int64_t rows = shared_rows(p, r);
           if (rows <= 0) continue;
           const double there = p.start + p.forward + moved(p.device, r.device, rows * c.row_bytes);
           r.start = std::max(r.start, there);
@@ -293,7 +293,7 @@ void Skeletons::time_pipeline() {
       if (at(c.from) != s || !c.gradient_rows) continue;
       for (Replica& p : stages_[s].replicas) {
         for (const Replica& r : stages_[at(c.to)].replicas) {
-          const std::int64_t rows = std::min(p.end, r.end) - std::max(p.begin, r.begin);
+          const std::int64_t rows = shared_rows(p, r);
           if (rows <= 0) continue;
           // The last weight pass follows its input pass.
           const double back = r.gone + moved(r.device, p.device, rows * c.gradient_bytes);
@@ -353,7 +353,7 @@ double Skeletons::in_flight_bound(const std::vector<std::int64_t>& in_flight, do
       double least = kNever;
       for (const Replica& p : stages_[s].replicas) {
         for (const Replica& r : stages_[at(c.to)].replicas) {
-          const std::int64_t rows = std::min(p.end, r.end) - std::max(p.begin, r.begin);
+          const std::int64_t rows = shared_rows(p, r);
           if (rows <= 0) continue;
           least = std::min(least, moved(p.device, r.device, rows * c.row_bytes) +
                                       moved(r.device, p.device, rows * c.gradient_bytes));

@@ -7,6 +7,7 @@
 #include "planner/problem/problem.h"
 #include "tests/bench/planning/small_cases.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -99,6 +100,11 @@ class Skeletons {
   std::vector<std::vector<Grouping>> groupings_;  // by stage; set before `try_buckets`
 
  private:
+  /// Returns how many rows `p` sends to `r`, or gets gradients of; at most 0: none.
+  static std::int64_t shared_rows(const Replica& p, const Replica& r) {
+    return std::min(p.end, r.end) - std::max(p.begin, r.begin);
+  }
+
   struct Crossing {
     int from = 0, to = 0;
     std::int64_t row_bytes = 0, gradient_bytes = 0;

@@ -87,14 +87,14 @@ class WholeSpace : public Skeletons {
     choices_.clear();
     for (std::size_t s = 0; s < stages_.size(); ++s) choices_.push_back(choices_of(s));
     fitting_.clear();
-    most_changes_ = 0;
+    int most_changes = 0;
     for (const auto& choices : choices_) {
-      most_changes_ += std::max_element(choices.begin(), choices.end(), [](auto& a, auto& b) {
-                         return a.changes < b.changes;
-                       })->changes;
+      most_changes += std::max_element(choices.begin(), choices.end(), [](auto& a, auto& b) {
+                        return a.changes < b.changes;
+                      })->changes;
     }
     // Those that change less come first, so that what is needless is known.
-    for (int changes = 0; changes <= most_changes_ && goes_on(); ++changes) {
+    for (int changes = 0; changes <= most_changes && goes_on(); ++changes) {
       choose_kept(0, changes);
     }
   }
@@ -209,7 +209,6 @@ class WholeSpace : public Skeletons {
   std::vector<std::vector<Choice>> choices_;  // by stage
   std::vector<Kept> kept_;                    // by stage, at hand
   std::vector<std::vector<Kept>> fitting_;    // of the form at hand
-  int most_changes_ = 0;
 };
 
 }  // namespace
