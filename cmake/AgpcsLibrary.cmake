@@ -199,8 +199,7 @@ function(agpcs_target_defaults target)
   # Types of a source are not those of a header, which this warns of, where a unity build includes the source.
   target_compile_options(${target} PRIVATE $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wno-subobject-linkage>)
   if("Torch::Torch" IN_LIST arg_PRIVATE_DEPS)
-    # Sources that include LibTorch share its precompiled header, and one alone takes a gigabyte: no unity build of them.
-    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE agpcs_heavy UNITY_BUILD OFF)
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE agpcs_heavy)  # in a unity build, too
   endif()
 endfunction()
 
@@ -287,15 +286,17 @@ function(agpcs_tool name)
   install(TARGETS ${name} RUNTIME COMPONENT commands)
 endfunction()
 
-# agpcs_test(<name> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...] [LABELS <label>...]
-#            [TIMEOUT <seconds>] [PROCESSORS <n>])
+# agpcs_test(<name> SOURCES <file>... [ALONE <file>...] [DEPS <library>...] [PRIVATE_DEPS <target>...] [LABELS <label>...]
+#            [TIMEOUT <seconds>] [PROCESSORS <n>] [SHARDS <n>])
 #
 # Declares a GoogleTest binary, tests/<name>, whose tests ctest runs one by one, with the source folder as working
-# directory. A test may use every library; one in `training` finds a Python with torch, or "", in AGPCS_TORCH_PYTHON (not
-# the others: their objects are the same in every preset, and ccache knows them again). Its label is its folder and the
-# LABELS, joined: `ir-slow`.
+# directory. With SHARDS, n processes share the tests out among them, each a test of ctest of its own: this is for binaries
+# with LibTorch, whose start takes a second. A test may use every library; one in `training` finds a Python with torch, or
+# "", in AGPCS_TORCH_PYTHON (not the others: their objects are the same in every preset, and ccache knows them again). Its
+# label is its folder and the LABELS, joined: `ir-slow`. ALONE are further sources, which stay out of unity builds, for
+# their names clash with those of others; they do so in every target of the folder.
 function(agpcs_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;PRIVATE_DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS;SHARDS" "SOURCES;ALONE;DEPS;PRIVATE_DEPS;LABELS")
   agpcs_reject_unknown("agpcs_test(${name})" ${arg_UNPARSED_ARGUMENTS})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
@@ -307,8 +308,9 @@ function(agpcs_test name)
   list(PREPEND arg_LABELS ${folder})
   list(JOIN arg_LABELS "-" label)  # one label: ctest -L takes a part of it, too
 
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests" UNITY_BUILD OFF)
+  add_executable(${name} ${arg_SOURCES} ${arg_ALONE})
+  set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS}
     PRIVATE_DEPS ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
@@ -321,9 +323,19 @@ function(agpcs_test name)
   if(folder STREQUAL "training")
     target_compile_definitions(${name} PRIVATE AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  set(properties LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  if(NOT arg_SHARDS)
+    gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" PROPERTIES ${properties})
+    return()
+  endif()
+  foreach(shard RANGE 1 ${arg_SHARDS})
+    math(EXPR index "${shard} - 1")
+    set(test "${name}.${shard}of${arg_SHARDS}")
+    add_test(NAME ${test} COMMAND ${name} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(${test} PROPERTIES ${properties}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # Compiles the headers that most tests include, tests/support/precompiled.h, once for all of them. No source counts on it: with

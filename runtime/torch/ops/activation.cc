@@ -79,7 +79,7 @@ Tensors swiglu(const OpCall& call) {
   return {swish_of(call.input(0), alpha_of(call, 1.0)) * call.input(1)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kActivationKernels[] = {
     {"Celu", celu},
     {"Elu", elu},
     {"Gelu", gelu},
@@ -102,6 +102,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> activation_kernels() { return kTable; }
+std::span<const KernelEntry> activation_kernels() { return kActivationKernels; }
 
 }  // namespace agpcs

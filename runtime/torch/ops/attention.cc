@@ -207,13 +207,13 @@ Tensors rotary_embedding(const OpCall& call) {
   return {joined ? y.reshape(x.sizes()) : y.transpose(1, 2)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kAttentionKernels[] = {
     {"Attention", attention},
     {"RotaryEmbedding", rotary_embedding},
 };
 
 }  // namespace
 
-std::span<const KernelEntry> attention_kernels() { return kTable; }
+std::span<const KernelEntry> attention_kernels() { return kAttentionKernels; }
 
 }  // namespace agpcs

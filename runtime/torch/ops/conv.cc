@@ -109,7 +109,7 @@ Tensors transposed_convolution(const OpCall& call) {
   return {pad_spatial(y, before, after, 0)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kConvolutionKernels[] = {
     {"Conv", convolution},
     {"ConvTranspose", transposed_convolution},
 };
@@ -154,6 +154,6 @@ at::Tensor pad_spatial(const at::Tensor& x, const Ints& before, const Ints& afte
   return any ? at::constant_pad_nd(x, pairs, value) : x;
 }
 
-std::span<const KernelEntry> convolution_kernels() { return kTable; }
+std::span<const KernelEntry> convolution_kernels() { return kConvolutionKernels; }
 
 }  // namespace agpcs

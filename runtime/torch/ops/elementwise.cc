@@ -100,7 +100,7 @@ Tensors where(const OpCall& call) {
 
 Tensors sign(const OpCall& call) { return {at::sign(call.input(0))}; }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kElementwiseKernels[] = {
     {"Abs", unary<at::abs>},
     {"Acos", unary<at::acos>},
     {"Acosh", unary<at::acosh>},
@@ -157,6 +157,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> elementwise_kernels() { return kTable; }
+std::span<const KernelEntry> elementwise_kernels() { return kElementwiseKernels; }
 
 }  // namespace agpcs

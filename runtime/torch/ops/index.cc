@@ -2,6 +2,7 @@
 // Operators that read or write at computed places.
 #include "runtime/torch/ops/ops.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,12 +59,6 @@ Ints joined(const Ints& a, const Ints& b) {
   return all;
 }
 
-std::int64_t product(const Ints& dims) {
-  std::int64_t p = 1;
-  for (std::int64_t d : dims) p *= d;
-  return p;
-}
-
 // Computes GatherND. The batch axes become one, whose index goes before each tuple.
 Tensors gather_nd(const OpCall& call) {
   at::Tensor x = call.input(0);
@@ -73,14 +68,15 @@ Tensors gather_nd(const OpCall& call) {
   const Ints x_dims = x.sizes().vec(), t_dims = tuples.sizes().vec();
   const Ints tail(x_dims.begin() + batch_axes + k, x_dims.end());
   const Ints out = joined(Ints(t_dims.begin(), t_dims.end() - 1), tail);
-  const std::int64_t batches = product(Ints(x_dims.begin(), x_dims.begin() + batch_axes));
+  const std::int64_t batches =
+      c10::multiply_integers(Ints(x_dims.begin(), x_dims.begin() + batch_axes));
   tuples = tuples.reshape({batches, -1, k});
   const at::Tensor batch =
       at::arange(batches, tuples.options()).view({-1, 1, 1}).expand({-1, tuples.size(1), 1});
   tuples = at::cat({batch, tuples}, -1);
   const Ints extents =
       joined({batches}, Ints(x_dims.begin() + batch_axes, x_dims.begin() + batch_axes + k));
-  x = x.reshape({product(extents), product(tail)});
+  x = x.reshape({c10::multiply_integers(extents), c10::multiply_integers(tail)});
   return {x.index_select(0, linear_positions(tuples, extents)).reshape(out)};
 }
 
@@ -107,8 +103,8 @@ Tensors scatter_nd(const OpCall& call) {
   const std::int64_t k = tuples.size(-1);
   const Ints dims = x.sizes().vec();
   const Ints extents(dims.begin(), dims.begin() + k);
-  const std::int64_t width = product(Ints(dims.begin() + k, dims.end()));
-  const at::Tensor flat = x.reshape({product(extents), width});
+  const std::int64_t width = c10::multiply_integers(Ints(dims.begin() + k, dims.end()));
+  const at::Tensor flat = x.reshape({c10::multiply_integers(extents), width});
   const at::Tensor rows = linear_positions(tuples, extents).unsqueeze(1).expand({-1, width});
   const at::Tensor updates = call.input(2).reshape({-1, width});
   const at::Tensor y =
@@ -170,7 +166,7 @@ Tensors reverse_sequence(const OpCall& call) {
   return {y.view(x.sizes()).movedim({0, 1}, {time, batch})};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kIndexKernels[] = {
     {"Compress", compress},
     {"EyeLike", eye_like},
     {"Gather", gather},
@@ -187,6 +183,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> index_kernels() { return kTable; }
+std::span<const KernelEntry> index_kernels() { return kIndexKernels; }
 
 }  // namespace agpcs

@@ -36,7 +36,7 @@ Tensors einsum(const OpCall& call) {
 
 Tensors det(const OpCall& call) { return {at::det(call.input(0))}; }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kLinearKernels[] = {
     {"Det", det},
     {"Einsum", einsum},
     {"Gemm", gemm},
@@ -45,6 +45,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> linear_kernels() { return kTable; }
+std::span<const KernelEntry> linear_kernels() { return kLinearKernels; }
 
 }  // namespace agpcs

@@ -9,7 +9,7 @@
 namespace agpcs {
 namespace {
 
-std::int64_t reduction_of(const OpCall& call) {
+std::int64_t loss_reduction(const OpCall& call) {
   const std::string reduction = call.op.string_attribute("reduction", "mean");
   if (reduction == "none") return at::Reduction::None;
   if (reduction == "mean") return at::Reduction::Mean;
@@ -81,14 +81,14 @@ class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
 bool is_plain(const OpCall& call) {
   const bool reads = call.op.outputs.size() > 1 && call.op.outputs[1] != kNone;
   return !reads && !call.has(2) && call.op.float_attribute("label_smoothing", 0) == 0 &&
-         reduction_of(call) != at::Reduction::None;
+         loss_reduction(call) != at::Reduction::None;
 }
 
 at::Tensor plain_cross_entropy(const OpCall& call) {
   const at::Tensor labels = call.input(1).to(at::kLong);
   const std::int64_t ignored = call.op.int_attribute("ignore_index", kIgnoredLabel);
   const at::Tensor sum = CrossEntropy::apply(call.input(0), labels, ignored);
-  const bool sums = call.labels_per_sample == nullptr && reduction_of(call) == at::Reduction::Sum;
+  const bool sums = call.labels_per_sample == nullptr && loss_reduction(call) == at::Reduction::Sum;
   return sums ? sum : mean_of(call, sum, labels, ignored);
 }
 
@@ -96,7 +96,7 @@ at::Tensor plain_cross_entropy(const OpCall& call) {
 at::Tensor negative_log_likelihood(const OpCall& call, const at::Tensor& log_probability) {
   const at::Tensor labels = call.input(1).to(at::kLong);
   const Predicted x = predicted(log_probability, labels);
-  const std::int64_t reduction = reduction_of(call);
+  const std::int64_t reduction = loss_reduction(call);
   const std::int64_t ignored = call.op.int_attribute("ignore_index", kIgnoredLabel);
   const double smoothing = call.op.float_attribute("label_smoothing", 0);
   const at::Tensor weights = call.has(2) ? call.in[2].detach() : at::Tensor();
@@ -119,13 +119,13 @@ Tensors softmax_cross_entropy_loss(const OpCall& call) {
   return {negative_log_likelihood(call, log_probability), log_probability};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kLossKernels[] = {
     {"NegativeLogLikelihoodLoss", negative_log_likelihood_loss},
     {"SoftmaxCrossEntropyLoss", softmax_cross_entropy_loss},
 };
 
 }  // namespace
 
-std::span<const KernelEntry> loss_kernels() { return kTable; }
+std::span<const KernelEntry> loss_kernels() { return kLossKernels; }
 
 }  // namespace agpcs

@@ -128,7 +128,7 @@ Tensors lp_norm(const OpCall& call) {
   return {x / norm.masked_fill(norm == 0, 1)};  // 0 stays 0
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kNormalizationKernels[] = {
     {"BatchNormalization", batch_norm},
     {"GroupNormalization", group_norm},
     {"InstanceNormalization", instance_norm},
@@ -141,6 +141,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> normalization_kernels() { return kTable; }
+std::span<const KernelEntry> normalization_kernels() { return kNormalizationKernels; }
 
 }  // namespace agpcs

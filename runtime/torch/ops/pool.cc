@@ -2,20 +2,16 @@
 // Poolings.
 #include "runtime/torch/ops/window.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace agpcs {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-
-std::int64_t product(const Ints& dims) {
-  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 // Returns how many rows to append on each axis, so that rounding down gives the outputs that
 // ceil_mode requests. A window that would start in the padding after the input does not count.
@@ -160,8 +156,8 @@ Tensors max_unpool(const OpCall& call) {
   }
   // The indices refer to the tensor that was pooled, which has the natural extents. A larger output
   // is requested if pooling dropped rows at the end.
-  at::Tensor y =
-      at::zeros({product(natural)}, x.options()).scatter(0, index.reshape({-1}), x.reshape({-1}));
+  at::Tensor y = at::zeros({c10::multiply_integers(natural)}, x.options())
+                     .scatter(0, index.reshape({-1}), x.reshape({-1}));
   y = y.view(natural);
   if (!call.has(2)) return {y};
   const Ints asked = call.ints(2);
@@ -186,7 +182,7 @@ Tensors global_max_pool(const OpCall& call) {
   return {at::amax(x, spatial_axes(x), true)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kPoolingKernels[] = {
     {"AveragePool", average_pool},      {"GlobalAveragePool", global_average_pool},
     {"GlobalMaxPool", global_max_pool}, {"MaxPool", max_pool},
     {"MaxUnpool", max_unpool},
@@ -194,6 +190,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> pooling_kernels() { return kTable; }
+std::span<const KernelEntry> pooling_kernels() { return kPoolingKernels; }
 
 }  // namespace agpcs

@@ -162,7 +162,7 @@ Tensors bernoulli(const OpCall& call) {
   return {(even_numbers(call) < call.input(0).detach()).to(drawn_type(call))};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kRandomKernels[] = {
     {"Bernoulli", bernoulli},
     {"Dropout", dropout},
     {"RandomNormalLike", normal_like},
@@ -171,6 +171,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> random_kernels() { return kTable; }
+std::span<const KernelEntry> random_kernels() { return kRandomKernels; }
 
 }  // namespace agpcs

@@ -224,7 +224,7 @@ Tensors lstm(const OpCall& call) { return run_layer(call, {lstm_step, 4, 3, "Sig
 Tensors gru(const OpCall& call) { return run_layer(call, {gru_step, 3, 2, "Sigmoid"}); }
 Tensors rnn(const OpCall& call) { return run_layer(call, {rnn_step, 1, 1, "Tanh"}); }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kRecurrentKernels[] = {
     {"GRU", gru},
     {"LSTM", lstm},
     {"RNN", rnn},
@@ -232,6 +232,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> recurrent_kernels() { return kTable; }
+std::span<const KernelEntry> recurrent_kernels() { return kRecurrentKernels; }
 
 }  // namespace agpcs

@@ -131,7 +131,7 @@ Tensors top_k(const OpCall& call) {
   return {values.narrow(axis, 0, k), indices.narrow(axis, 0, k)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kReductionKernels[] = {
     {"ArgMax", arg_extreme<at::argmax>},
     {"ArgMin", arg_extreme<at::argmin>},
     {"CumProd", cumulative_product},
@@ -151,6 +151,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> reduction_kernels() { return kTable; }
+std::span<const KernelEntry> reduction_kernels() { return kReductionKernels; }
 
 }  // namespace agpcs

@@ -283,7 +283,7 @@ Tensors grid_sample(const OpCall& call) {
   return {y.to(x.scalar_type())};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kResizeKernels[] = {
     {"GridSample", grid_sample},
     {"Resize", resize},
     {"Upsample", resize},
@@ -291,6 +291,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> resize_kernels() { return kTable; }
+std::span<const KernelEntry> resize_kernels() { return kResizeKernels; }
 
 }  // namespace agpcs

@@ -215,7 +215,7 @@ Tensors triangle(const OpCall& call) {
   return {call.op.int_attribute("upper", 1) != 0 ? at::triu(x, k) : at::tril(x, k)};
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kShapeKernels[] = {
     {"Concat", concat},
     {"ConstantOfShape", constant_of_shape},
     {"DepthToSpace", depth_to_space},
@@ -238,6 +238,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> shape_kernels() { return kTable; }
+std::span<const KernelEntry> shape_kernels() { return kShapeKernels; }
 
 }  // namespace agpcs

@@ -31,7 +31,7 @@ Tensors hardmax(const OpCall& call) {
   });
 }
 
-constexpr KernelEntry kTable[] = {
+constexpr KernelEntry kSoftmaxKernels[] = {
     {"Hardmax", hardmax},
     {"LogSoftmax", log_softmax},
     {"Softmax", softmax},
@@ -39,6 +39,6 @@ constexpr KernelEntry kTable[] = {
 
 }  // namespace
 
-std::span<const KernelEntry> softmax_kernels() { return kTable; }
+std::span<const KernelEntry> softmax_kernels() { return kSoftmaxKernels; }
 
 }  // namespace agpcs

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at rank 0's listener of a job's keepers: they hear a nonce at most, and keep no rank out."""
+"""A job's keepers alone: strangers at rank 0's listener hear a nonce at most, and keep no rank out; a keeper's end waits for
+its thread."""
 
 import contextlib
 import json
@@ -10,6 +11,8 @@ import threading
 import unittest
 
 try:
+    import torch
+
     from agpcs import _torch_keeper as keeper
 except ImportError as error:
     print(f"skipped: {error}")
@@ -126,6 +129,67 @@ class ImpostorTest(unittest.TestCase):
         self.call(lambda words: told.append(json.dumps(words)) or ["guess"])
         self.assertEqual(len(told), 2)
         self.assertNotIn("secret", "".join(told))
+
+
+class LinksInOneProcess:
+    """Two ranks that are threads of this process."""
+
+    def __init__(self, rank, meeting, said):
+        self.rank, self.ranks, self.device = rank, 2, torch.device("cpu")
+        self._meeting, self._said = meeting, said
+
+    def global_rank(self, rank):
+        return rank
+
+    def gather(self, fact):
+        self._said[self.rank] = fact
+        self._meeting.wait()
+        every = [self._said[0], self._said[1]]
+        self._meeting.wait()
+        return every
+
+
+class EndTest(unittest.TestCase):
+    def keepers(self):
+        """Those of rank 0 and rank 1."""
+        meeting, said, keepers = threading.Barrier(2, timeout=20), {}, {}
+
+        def make(rank):
+            keepers[rank] = keeper.Keeper(LinksInOneProcess(rank, meeting, said))
+        makers = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
+        for maker in makers:
+            maker.start()
+        for maker in makers:
+            maker.join()
+        return keepers
+
+    def test_waits_for_a_thread_that_closed_the_keeper(self):
+        # So it does where that thread collects a process group as garbage.
+        keepers = self.keepers()
+        closed, collected, order = threading.Event(), threading.Event(), []
+
+        def collects(failure):
+            keepers[1].close()
+            closed.set()
+            collected.wait()
+            order.append("collected")
+        keepers[1]._end._hub_ended = collects
+        keepers[0].close()
+        self.assertTrue(closed.wait(20))
+        ending = threading.Thread(target=lambda: (keepers[1].close(), order.append("closed")))
+        ending.start()
+        ending.join(0.2)  # an end that does not wait is over by then
+        collected.set()
+        ending.join()
+        self.assertEqual(order, ["collected", "closed"])
+
+    def test_rank_0s_thread_ends_that_closed_its_keeper(self):
+        keepers = self.keepers()
+        keepers[0].has_left = lambda rank: keepers[0].close()
+        keepers[1].close()
+        keepers[0]._thread.join(5)
+        self.assertFalse(keepers[0]._thread.is_alive())
+        self.assertEqual([each.fileno() for each in keepers[0]._sockets], [-1] * len(keepers[0]._sockets))
 
 
 if __name__ == "__main__":

@@ -136,21 +136,28 @@ class Keeper:
 
     def close(self, failure=None):
         """Ends the watching, and tells the others that this rank ends by itself. `failure`: what ends it."""
-        if self._closed.is_set() or os.getpid() != self._process:
+        if os.getpid() != self._process:
             return
+        if self._thread is not None and not self._closed.is_set():
+            self._tell_the_others(failure)
+        if self._thread is threading.current_thread():
+            return  # it collects garbage: it closes the sockets once it has heard of the end
         if self._thread is not None:
-            failure = failure or getattr(sys, "last_value", None)  # what ended the script
-            if isinstance(failure, SystemExit):
-                failure = failure.__context__ if failure.code else None
-            if OF_GROUPS.search(str(failure)) and not self._said.is_set() and self._is_known(NAMED_SECONDS):
-                self._say()
-            self._closed.set()
-            ended = "ended", None if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0][:1000]
-            self._end.leave(*(ended if self.lost is None else ("gone", self.lost)))
-            if self._thread is not threading.current_thread():  # which may collect garbage
-                self._thread.join(1)
-        for each in self._sockets:
-            each.close()
+            # It may collect garbage just now. A process aborts where a thread still frees a process group while the
+            # interpreter ends (PyTorch issue 38228).
+            self._thread.join(LEAVE_SECONDS)
+        self.forget_sockets()
+
+    def _tell_the_others(self, failure):
+        failure = failure or getattr(sys, "last_value", None)  # what ended the script
+        if isinstance(failure, SystemExit):
+            failure = failure.__context__ if failure.code else None
+        if OF_GROUPS.search(str(failure)) and not self._said.is_set() and self._is_known(NAMED_SECONDS):
+            self._say()
+        self._closed.set()
+        self._said.set()  # nothing waits to be said any more
+        ended = "ended", None if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0][:1000]
+        self._end.leave(*(ended if self.lost is None else ("gone", self.lost)))
 
     def _say(self):
         if not self._said.is_set():
@@ -159,7 +166,10 @@ class Keeper:
 
     def _run(self):
         self._end.watch()
-        if self._closed.is_set() or self.lost is None or self._said.wait(LEAVE_SECONDS) or self._closed.is_set():
+        if self._closed.is_set():
+            self.forget_sockets()
+            return
+        if self.lost is None or self._said.wait(LEAVE_SECONDS):
             return
         self._say()
         if self.waiting or self._cuda:
@@ -231,7 +241,7 @@ class _Line:
     """A connection that carries lists, one a line, as JSON."""
 
     def __init__(self, connection):
-        self.socket, self._bytes, self._lock = connection, b"", threading.Lock()
+        self.socket, self._bytes, self._lock = connection, b"", threading.RLock()
         self.rank = None  # of the other end, once it is known
         self.nonces = None  # on rank 0, until then: both ends'
         connection.settimeout(CONNECT_SECONDS)
@@ -327,7 +337,8 @@ class _Hub:
 
     def leave(self, *words):
         self._tell(*words)
-        self._waker.send(b"!")
+        with contextlib.suppress(OSError):  # `watch` has ended just now, and its thread has closed the sockets
+            self._waker.send(b"!")
 
     def watch(self):
         """Returns when a rank is gone, or when this process ends."""

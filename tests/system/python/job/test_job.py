@@ -87,7 +87,7 @@ def loads_tied(rank, plan):
 
 
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def test_an_mlp_in_two_and_four_stages(self):
         first, second = self.compare(Mlp, plan_of(Mlp, TWO), exports=True)

@@ -14,7 +14,7 @@ from unittest import mock
 import numpy
 
 from cases import build, divided, on_ranks
-from job_cases import (CLUSTER, NEWER, TWO, TWO_BY_TWO, FOUR, Mlp, OneResNet, TiedHead, Transformer, UNet, batches, exported, job_of,
+from job_cases import (CLUSTER, NEWER, STEPS, TWO, TWO_BY_TWO, FOUR, Mlp, OneResNet, TiedHead, Transformer, UNet, batches, exported, job_of,
                        plan_of)
 from switching import Switches, Training, adamw, by_one_process
 from test_job_dropout import Drops
@@ -28,7 +28,6 @@ from agpcs._job.host_activations import HostActivations
 from agpcs._job.replan import Replanning
 from agpcs._job.segments import _read_late
 
-STEPS = 6
 IN_STAGES = {"s0": "10,19,8", "s1": "8,19,8"}  # of a Transformer: what makes q, k and v; attention; all but the last norms
 
 

@@ -17,6 +17,7 @@ from job_cases import BATCH, CLUSTER, FOUR, NEWER, Compares, Mlp, TiedHead, Tran
 from switching import EACH, SAME, Switches, Training, adamw, by_one_process, sgd
 from team_cases import Gpt4
 from test_job_dropout import SEED, Drops, by_one_process as with_masks, job_of as dropping_job
+from test_job_offload import offloaded
 from test_job_switch import ALIKE, Normed, gentle
 from test_job_teams import NEAR
 from test_job_training import Compares as Near, by_job, by_one_process as clipped, large_scale
@@ -44,7 +45,7 @@ def of_all(kind, layout, devices, **options):
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def check(self, kind, plan):
         for rank, live in enumerate(self.compare(kind, plan)):
@@ -151,6 +152,18 @@ class SwitchesTo(Switches):
         plans = [unlike(Gpt4, "a/0+a/1,b/0"), leaving(Gpt4, "a/0+a/1", THREE, micro_batches=2, cluster=NEAR),
                  leaving(Gpt4, "a/1|b/0", THREE, micro_batches=2, cluster=NEAR), unlike(Gpt4, "a/0,a/1+b/0")]
         self.assert_idle(plans, self.check(Gpt4, plans, adamw))
+
+    def test_ranks_of_several_stages(self):
+        two_each = {"micro_batches": 4, "devices": THREE}
+        plans = [leaving(Mlp, "a/0|b/0|schedule=interleaved,each=2", **two_each), of_all(Mlp, "a/0|a/1|b/0", THREE),
+                 leaving(Mlp, "b/0|a/1|schedule=interleaved,each=2", **two_each)]
+        self.assert_idle(plans, self.check(Mlp, plans, adamw, 0.5))
+
+    def test_states_in_the_memory_of_hosts(self):
+        plans = [offloaded(leaving(Mlp, "a/1|b/0", THREE), "s0", "s1"), of_all(Mlp, "a/0|b/0|a/1", THREE),
+                 offloaded(leaving(Mlp, "b/0|a/0", THREE), "s1"),
+                 offloaded(of_all(Mlp, "a/0|a/1|b/0", THREE))]
+        self.assert_idle(plans, self.check(Mlp, plans, adamw, 0.5))
 
     def test_others_while_the_rates_of_idle_ranks_follow_the_schedule(self):
         plans = [leaving(TiedHead, "a/0", TWO), of_all(TiedHead, "a/0|b/0", TWO), leaving(TiedHead, "b/0", TWO)]

@@ -9,7 +9,7 @@ import warnings
 from unittest import mock
 
 from cases import build, divided, gathered, on_ranks
-from job_cases import NEWER, TWO, TWO_BY_TWO, Transformer, batches, exported, job_of, plan_of
+from job_cases import NEWER, STEPS, TWO, TWO_BY_TWO, Transformer, batches, exported, job_of, plan_of
 from switching import Switches, Training, adamw, by_checkpoints, by_one_process
 
 import torch
@@ -20,7 +20,6 @@ import agpcs.torch
 from agpcs._job import host_state
 
 PIECE = 100  # elements, so that parameters have several pieces
-STEPS = 20
 
 
 def offloaded(plan, *stages):

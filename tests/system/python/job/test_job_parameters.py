@@ -80,7 +80,7 @@ def expected(kind, limit):
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def compare(self, kind, plan, max_norm=None, **options):
         losses, norms, _, state = expected(kind, math.inf if max_norm is None else max_norm)

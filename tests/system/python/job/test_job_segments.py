@@ -73,7 +73,7 @@ class Parts(unittest.TestCase):
 
 
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def test_stages_of_several_segments(self):
         for kind, layout, recompute in ((Mlp, TWO, "s0=1,2 s1=2"), (Transformer, TWO, "s0=9x2,4 s1=5x2"),

@@ -100,7 +100,7 @@ def of_rows(rank):
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def compare_teams(self, kind, *others):
         for layout, cluster in ((EVEN, NEAR), (UNEVEN, NEAR), *others):

@@ -103,7 +103,7 @@ class Slices(unittest.TestCase):
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Trains(Compares):
-    """Losses of 20 steps and final parameters equal those of one process."""
+    """Losses of all steps and final parameters equal those of one process."""
 
     def test_a_gpt_by_a_team_beside_a_rank_alone(self):
         for layout in (TWO_AND_ONE, "a/0:1,b/0+b/1:4"):

@@ -32,7 +32,8 @@ class IdleProbe:
             self._running = None
         taken, self._taken = self._taken, None
         if time.perf_counter() >= self._next:
-            self._running = threading.Thread(target=self._run, name="agpcs-probe", daemon=True)
+            # No daemon: Python's end waits for it, as it may free a process group (see Keeper.close).
+            self._running = threading.Thread(target=self._run, name="agpcs-probe", daemon=False)
             self._running.start()
         return taken
 
