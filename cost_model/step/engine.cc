@@ -21,7 +21,7 @@ StepEngine::StepEngine(const Cluster& cluster)
 
 bool StepEngine::run(const FlatStep& step, StepDetail detail, double most) {
   reset(step, detail, most);
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()) && !late_; ++rank) {
     for (const int index : step.ranks[at(rank)].program->starts) ready_.push_back({rank, index});
   }
   begin_ready();
@@ -100,17 +100,22 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail, double most) {
   if (most_ < kAll) count_left();
 }
 
-/// Counts the seconds that each rank computes, and what surely follows.
+/// Counts the seconds that each rank computes, and what surely follows; and those of its
+/// collectives, which it makes one after the other.
 void StepEngine::count_left() {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const FlatRank& rank = step_->ranks[r];
     const FlatTimes& times = step_->times[at(rank.times)];
     ranks_[r].left = step_->tails.empty() ? times.update : step_->tails[at(rank.times)];
     for (const PrecedenceGraph::Instruction& instruction : rank.program->instructions) {
+      if (instruction.stream == StreamKind::kCollective && !step_->least_seconds.empty()) {
+        ranks_[r].left_to_sum += step_->least_seconds[step_->collective_of(rank, instruction.id)];
+      }
       if (instruction.stream != StreamKind::kCompute) continue;
       if (instruction.id.opcode == Opcode::kUpdate) continue;
       ranks_[r].left += seconds_of(rank, instruction.id);
     }
+    end_if_after(ranks_[r].left_to_sum);
   }
 }
 
@@ -140,19 +145,20 @@ void StepEngine::handle(const StepEvent& event) {
         end_computation(rank, index);
       }
       break;
-    case EventKind::kGradients:
+    case EventKind::kGradients: {
       if (!computations_[at(rank)].is_current(event.version)) break;
-      computations_[at(rank)].reached(index);
+      const bool runs = computations_[at(rank)].reached(index);
       announce_release(rank);
       satisfy(rank, index);
-      pause_if_behind(rank, step_->ranks[at(rank)].program->instructions[at(index)].scatter_before);
+      go_on(rank, step_->ranks[at(rank)].program->instructions[at(index)].scatter_before, runs);
       break;
+    }
     case EventKind::kNeed: {
       if (!computations_[at(rank)].is_current(event.version)) break;
-      computations_[at(rank)].reached(index);
+      const bool runs = computations_[at(rank)].reached(index);
       const int next = step_->ranks[at(rank)].program->instructions[at(index)].lets_begin;
       if (next >= 0) satisfy(rank, next);
-      pause_if_behind(rank, index);
+      go_on(rank, index, runs);
       break;
     }
     case EventKind::kFlowing:
@@ -251,10 +257,21 @@ double StepEngine::seconds_of(const FlatRank& rank, const InstructionId& id) con
 /// Notes that the rank begins a pass of `lead + seconds`: the step cannot end before the rank has
 /// done all that is left for it, and what surely follows.
 void StepEngine::expect_end(int rank, double lead, double seconds) {
-  constexpr double kRounding = 1 + 1e-9;
   double& left = ranks_[at(rank)].left;
-  const double end = now_ + lead + left;
+  end_if_after(now_ + lead + left);
   left -= seconds;
+}
+
+/// Notes that the rank is ready for a collective of at least so many seconds.
+void StepEngine::expect_end_of_sums(int rank, double least) {
+  double& left = ranks_[at(rank)].left_to_sum;
+  end_if_after(now_ + left);
+  left -= least;
+}
+
+/// Ends the run if the step, which takes at least until `end`, takes more than counts.
+void StepEngine::end_if_after(double end) {
+  constexpr double kRounding = 1 + 1e-9;
   if (end <= most_ * kRounding) return;
   late_ = true;
   run_.seconds = std::max(run_.seconds, end);
@@ -339,93 +356,6 @@ double StepEngine::needs_after(int rank, const InstructionId& pass, int bucket) 
   const std::size_t which = need_times(forward, larger);
   const std::size_t row = step_->times_of(step_->ranks[at(rank)], pass) * kNeedTimes + which;
   return step_->needs[row * step_->bucket_count() + at(bucket)];
-}
-
-/// Lets a pass wait while `before` has not ended: the sum before that of the bucket which it has
-/// filled, or the gather of what it needs. -1: there is none.
-void StepEngine::pause_if_behind(int rank, int before) {
-  Rank& state = ranks_[at(rank)];
-  if (before < 0 || waits_of(rank)[before] == kDone) {
-    if (state.retimed && computations_[at(rank)].end_is_left()) announce(rank);
-    return;
-  }
-  set_computing(rank, false);
-  state.waits_for = before;
-  state.paused_since = now_;
-  computations_[at(rank)].set_speed(now_, 0);
-}
-
-void StepEngine::resume(int rank) {
-  Rank& state = ranks_[at(rank)];
-  set_computing(rank, true);
-  state.waits_for = -1;
-  state.paused += now_ - state.paused_since;
-  if (computations_[at(rank)].set_speed(now_, speed_of(rank))) announce(rank);
-}
-
-void StepEngine::set_computing(int rank, bool computing) {
-  account(rank);
-  ranks_[at(rank)].computing = computing;
-  if (effects_[at(step_->ranks[at(rank)].device)].port_factor != 1) ports_.push_back(rank);
-}
-
-void StepEngine::compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction,
-                                int index, double lead, double seconds) {
-  RunningComputation& running = computations_[at(rank)];
-  ranks_[at(rank)].paused = 0;
-  running.start(index, now_, lead + seconds, speed_of(rank), instruction.waits_within);
-  const PrecedenceGraph& program = *step_->ranks[at(rank)].program;
-  for (int i = instruction.release; i < instruction.release_end; ++i) {
-    const PrecedenceGraph::Release& release = program.releases[at(i)];
-    running.add_gradients(release.instruction,
-                          lead + gradients_after(rank, instruction.id, release.bucket));
-  }
-  for (int i = instruction.use; i < instruction.use_end; ++i) {
-    const PrecedenceGraph::Use& use = program.uses[at(i)];
-    running.add_need(use.gather, lead + needs_after(rank, instruction.id, use.bucket));
-  }
-  announce(rank);
-}
-
-/// Puts the ends of a rank's computation and gradients on the calendar.
-void StepEngine::announce(int rank) {
-  const RunningComputation& running = computations_[at(rank)];
-  running.for_each_end([&](double time, int instruction, RunningComputation::End end) {
-    const EventKind kind = end == RunningComputation::End::kGradients ? EventKind::kGradients
-                           : end == RunningComputation::End::kNeed    ? EventKind::kNeed
-                                                                      : EventKind::kComputed;
-    push(time, kind, rank, instruction, running.version());
-  });
-}
-
-void StepEngine::end_computation(int rank, int index) {
-  set_computing(rank, false);
-  const Rank& state = ranks_[at(rank)];
-  if (state.retimed) {
-    run_.ranks[at(rank)].compute_seconds += computations_[at(rank)].finish(now_) - state.paused;
-  }
-  finish(rank, index);
-}
-
-/// Returns how fast a rank computes while messages come and go.
-double StepEngine::speed_of(int rank) const {
-  const DeviceId device = step_->ranks[at(rank)].device;
-  const double slowdown = effects_[at(device)].slowdown;
-  return slowdown > 0 ? std::max(0.0, 1 - slowdown * network_.rate_of(device)) : 1;
-}
-
-void StepEngine::retime_computations() {
-  network_.take_touched(touched_);
-  for (const DeviceId device : touched_) {
-    const int rank = rank_of_[at(device)];
-    if (!ranks_[at(rank)].computing) continue;
-    if (const int team = step_->ranks[at(rank)].team; team >= 0 && teams_[at(team)].index >= 0) {
-      RunningComputation& running = computations_[at(first_of(team))];
-      if (running.set_speed(now_, speed_of_team(team))) announce(first_of(team));
-      continue;
-    }
-    if (computations_[at(rank)].set_speed(now_, speed_of(rank))) announce(rank);
-  }
 }
 
 /// Scales ports: while a device computes, its ports may carry less, and it may have less of the

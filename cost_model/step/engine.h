@@ -79,14 +79,15 @@ class StepEngine {
   };
   struct Rank {
     bool computing = false;
-    bool begun = false;     // the rank has computed in this step
-    int moving = 0;         // number of the rank's transfers and collectives in progress
-    double since = 0;       // when `computing` or `moving` last changed
-    double owed = 0;        // seconds that messages add to the next computation
-    double left = 0;        // seconds of passes that have not begun, and after; only with `most_`
-    bool retimed = false;   // what it computes is in computations_
-    int waits_for = -1;     // the sum or gather for which its pass waits within; -1: none
-    double exchanging = 0;  // seconds in which its team exchanges, in the pass in progress
+    bool begun = false;      // the rank has computed in this step
+    int moving = 0;          // number of the rank's transfers and collectives in progress
+    double since = 0;        // when `computing` or `moving` last changed
+    double owed = 0;         // seconds that messages add to the next computation
+    double left = 0;         // seconds of passes that have not begun, and after; only with `most_`
+    double left_to_sum = 0;  // the least of collectives that have not begun; only with `most_`
+    bool retimed = false;    // what it computes is in computations_
+    int waits_for = -1;      // the sum or gather for which its pass waits within; -1: none
+    double exchanging = 0;   // seconds in which its team exchanges, in the pass in progress
     double paused = 0, paused_since = 0;  // seconds that the pass has waited; when the last began
     int first_wait = 0;                   // index in waits_
     int release = 0, release_end = 0;     // releases not announced yet, ascending by time
@@ -143,6 +144,8 @@ class StepEngine {
 
   double seconds_of(const FlatRank& rank, const InstructionId& id) const;
   void expect_end(int rank, double lead, double seconds);
+  void expect_end_of_sums(int rank, double least);
+  void end_if_after(double end);
   double lead_of(int rank) const;
   int first_of(int team) const { return step_->team_ranks[at(step_->team_first[at(team)])]; }
   /// Calls `f(rank)` for each member.
@@ -164,12 +167,13 @@ class StepEngine {
                       double lead, double seconds);
   double gradients_after(int rank, const InstructionId& backward, int bucket) const;
   double needs_after(int rank, const InstructionId& pass, int bucket) const;
-  void pause_if_behind(int rank, int before);
+  void go_on(int rank, int before, bool runs);
   void set_computing(int rank, bool computing);
   void resume(int rank);
   bool releases_in_order(int rank, const PrecedenceGraph::Instruction& instruction) const;
   void announce_release(int rank);
   void announce(int rank);
+  void announce(int rank, const RunningComputation::Ending& ending);
   void end_computation(int rank, int index);
   double speed_of(int rank) const;
   double post_seconds(int rank) const { return effects_[at(step_->ranks[at(rank)].device)].post; }

@@ -27,6 +27,9 @@ void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction
 void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction) {
   const std::size_t collective = step_->collective_of(step_->ranks[at(rank)], instruction.id);
   Rank& state = ranks_[at(rank)];
+  if (most_ < kAll && !step_->least_seconds.empty()) {
+    expect_end_of_sums(rank, step_->least_seconds[collective]);
+  }
   state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
   state.owed += post_seconds(rank);
   state.start[at(static_cast<int>(StreamKind::kCollective))] = -1;

@@ -20,6 +20,7 @@ void FlatStep::clear() {
   needs.clear();
   channels.clear();
   collectives.clear();
+  least_seconds.clear();
   group_of_bucket.clear();
   group_first.clear();
   group_members.clear();

@@ -88,6 +88,8 @@ struct FlatStep {
   /// all-gather, or gather for a pass, which may be left out where no bucket is sharded and no
   /// stage has teams; then the all-reduces of the further members of teams.
   std::vector<const Exchange*> collectives;
+  /// By collective: what it takes at least; may be left out.
+  std::vector<double> least_seconds;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
   /// share buckets. The groups of the stages come first, in their order; of a stage with teams, its
   /// group is that of the first members. Members sum with those of the same number.

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace agpcs {
@@ -22,6 +24,7 @@ class RunningComputation {
     work_ = left_ = work;
     speed_ = speed;
     steady_ = speed == 1;
+    over_ = false;
     gradients_.clear();
   }
   /// Adds gradients that `instruction` waits for; they are ready after `work` seconds at full
@@ -32,16 +35,18 @@ class RunningComputation {
   /// Adds a place after `work` seconds at full speed, where it needs what `gather` brings.
   void add_need(int gather, double work) { gradients_.push_back({End::kNeed, gather, work}); }
   /// Notes that the gradients that `instruction` waits for are ready, or that what it brings is
-  /// needed.
-  void reached(int instruction) {
+  /// needed. Returns whether the computation goes on, which may be over before its gradients.
+  bool reached(int instruction) {
     const auto found = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradients& g) {
       return g.instruction == instruction;
     });
-    if (found != gradients_.end()) gradients_.erase(found);  // if absent, the computation is over
+    if (found == gradients_.end()) return false;
+    gradients_.erase(found);
+    return !over_;
   }
 
   /// Lets the computation advance at `speed` from now on. Returns true when that makes the
-  /// announced ends void.
+  /// announced end void.
   bool set_speed(double now, double speed) {
     if (speed == speed_) return false;
     const double done = speed_ * (now - since_);
@@ -54,21 +59,38 @@ class RunningComputation {
     return true;
   }
 
-  /// Returns whether its end depended on the gradients reached so far, and is known now.
-  bool end_is_left() const { return waits_within_ && gradients_.empty(); }
-  /// Calls `f(time, instruction, End)` for each end that is known; at speed 0, it makes no
-  /// call.
+  struct Ending {
+    double time = 0;
+    End end = End::kAll;
+    int instruction = 0;
+    friend auto operator<=>(const Ending&, const Ending&) = default;
+  };
+  /// Returns the first end that is left, of those of one time in the order of `Ending`; nothing at
+  /// speed 0.
+  std::optional<Ending> next_end() const {
+    if (speed_ == 0) return std::nullopt;
+    std::optional<Ending> next;
+    if (!waits_within_ || gradients_.empty()) {
+      next = {since_ + left_ / speed_, End::kAll, instruction_};
+    }
+    for_each_left([&](const Ending& ending) {
+      if (!next || ending < *next) next = ending;
+    });
+    return next;
+  }
+  /// Calls `f(Ending)` for the gradients and needs that are left. Needs: not at speed 0.
   template <typename F>
-  void for_each_end(F f) const {
-    if (speed_ == 0) return;
-    if (!waits_within_ || gradients_.empty()) f(since_ + left_ / speed_, instruction_, End::kAll);
-    for (const Gradients& g : gradients_) f(since_ + g.left / speed_, g.instruction, g.end);
+  void for_each_left(F f) const {
+    for (const Gradients& g : gradients_) f(Ending{since_ + g.left / speed_, g.end, g.instruction});
   }
   bool is_current(int version) const { return version == version_; }
   int version() const { return version_; }
 
-  /// Returns how long the computation has taken.
-  double finish(double now) const { return steady_ ? work_ : now - begun_; }
+  /// Ends the computation, and returns how long it has taken.
+  double finish(double now) {
+    over_ = true;
+    return steady_ ? work_ : now - begun_;
+  }
 
  private:
   struct Gradients {
@@ -81,6 +103,7 @@ class RunningComputation {
   double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work that were left at `since_`
   bool steady_ = true;                       // at full speed all the time
   bool waits_within_ = false;
+  bool over_ = false;
   int version_ = 0;  // version of its ends
   std::vector<Gradients> gradients_;
 };

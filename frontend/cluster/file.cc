@@ -2,6 +2,7 @@
 #include "frontend/cluster/file.h"
 
 #include "frontend/cluster/catalog/catalog.h"
+#include "frontend/cluster/kind_figures.h"
 #include "frontend/cluster/network.h"
 #include "frontend/cluster/port.h"
 #include "frontend/cluster/profile.h"
@@ -51,7 +52,9 @@ class ClusterReader {
       map.require("device_kinds");  // hosts may have kinds of the catalog alone
     }
     if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
-    link_kinds_to_hosts();
+    std::vector<const AcceleratorKind*> hardware;
+    for (const KindPlace& place : kind_places_) hardware.push_back(place.hardware);
+    add_catalog_figures(cluster, hardware);
     read_network(network ? *network : YAML::Node(), nics_, profiles_, cluster, diagnostics_);
     training.loss.by_shape = true;  // unless the file names a loss
     const YAML::Node* const node = map.find("training");
@@ -341,18 +344,6 @@ class ClusterReader {
     for (std::int64_t i = 0; i < *count; ++i) {
       const int index = cluster.device_count() - owner.first_device;
       cluster.devices.push_back({host_index, index, *kind, -1, -1});
-    }
-  }
-
-  // Gives kinds of the catalog whose hosts have memory for plans the catalog's link to it, unless
-  // the file says which.
-  void link_kinds_to_hosts() {
-    for (const Device& device : cluster.devices) {
-      const auto index = static_cast<std::size_t>(device.kind);
-      DeviceKind& kind = cluster.kinds[index];
-      const AcceleratorKind* const hardware = kind_places_[index].hardware;
-      if (cluster.hosts[static_cast<std::size_t>(device.host)].memory_bytes == 0) continue;
-      if (hardware != nullptr && !kind.host_link.given()) kind.host_link = host_link_of(*hardware);
     }
   }
 

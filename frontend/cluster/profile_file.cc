@@ -228,10 +228,10 @@ class ProfileReader {
     return facts;
   }
 
-  MeasuredOverlap read_overlap(const YAML::Node& node, const std::string& device) {
+  Overlap read_overlap(const YAML::Node& node, const std::string& device) {
     const YamlMap map(node, fmt::format("overlap of {}", device),
                       {"compute_seconds_per_byte", "communication_factor"}, diagnostics_);
-    MeasuredOverlap overlap;
+    Overlap overlap;
     overlap.compute_seconds_per_byte =
         map.quantity("compute_seconds_per_byte", QuantityKind::kSeconds, Sign::kNotNegative)
             .value_or(overlap.compute_seconds_per_byte);

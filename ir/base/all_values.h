@@ -20,6 +20,8 @@ inline constexpr std::array<Schedule, 3> kPlainSchedules = {Schedule::k1F1B, Sch
                                                             Schedule::kZeroBubble};
 inline constexpr std::array<Schedule, 4> kSchedules = {
     Schedule::k1F1B, Schedule::kGPipe, Schedule::kZeroBubble, Schedule::kInterleaved};
+inline constexpr std::array<StateLevel, 4> kStateLevels = {
+    StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters};
 
 /// Returns the one of `values` with that name.
 template <typename Values>

@@ -38,8 +38,7 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
   if (kind.message_compute != 0) {
     fmt::format_to(Out(text), " message-compute={}", kind.message_compute);
   }
-  const MeasuredOverlap& overlap = kind.overlap;
-  if (overlap.compute_seconds_per_byte != 0 || overlap.communication_factor != 1) {
+  if (const Overlap& overlap = kind.overlap; !overlap.is_none()) {
     fmt::format_to(Out(text), " overlap={},{}", overlap.compute_seconds_per_byte,
                    overlap.communication_factor);
   }

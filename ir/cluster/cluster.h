@@ -101,7 +101,7 @@ struct DeviceKind {
   KindFit fit;                  ///< set by `calibrate`; meaningless without a profile
   double message_overhead = 0;  ///< seconds that the runtime adds to every message
   double message_compute = 0;   ///< seconds of computing that each message costs either end
-  MeasuredOverlap overlap;
+  Overlap overlap;
   HostLink host_link;
 };
 

@@ -327,8 +327,8 @@ class ProfileMerger {
     });
   }
 
-  static void merge(MeasuredOverlap& a, const MeasuredOverlap& b) {
-    const MeasuredOverlap none;
+  static void merge(Overlap& a, const Overlap& b) {
+    const Overlap none;
     a.compute_seconds_per_byte = merged(a.compute_seconds_per_byte, b.compute_seconds_per_byte,
                                         none.compute_seconds_per_byte);
     a.communication_factor =

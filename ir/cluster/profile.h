@@ -47,10 +47,12 @@ struct MeasuredUpdate {
 };
 
 /// The losses of a device that computes and communicates at the same time.
-struct MeasuredOverlap {
+struct Overlap {
   double compute_seconds_per_byte = 0;  ///< computing time lost for each byte sent or received
   double communication_factor =
       1;  ///< rate of messages while the device computes / rate while it does not
+
+  bool is_none() const { return compute_seconds_per_byte == 0 && communication_factor == 1; }
 };
 
 /// One kind of device.
@@ -70,7 +72,7 @@ struct DeviceProfile {
   std::vector<MeasuredUpdate> updates;  ///< by optimizer, elements, tensors
   double message_overhead = 0;          ///< seconds that the runtime adds to each message
   double message_compute = 0;           ///< seconds of computing that each message costs either end
-  MeasuredOverlap overlap;
+  Overlap overlap;
 };
 
 /// Measured messages of one size.

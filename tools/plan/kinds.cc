@@ -136,6 +136,7 @@ Json accelerator_json(const AcceleratorKind& a) {
   count("l1_cache_bytes", a.l1_cache);
   count("l2_cache_bytes", a.l2_cache);
   count("l3_cache_bytes", a.l3_cache);
+  number("message_traffic", a.message_traffic);
   json["links"] = a.links;
   add_sources(a, json);
   return json;

@@ -100,8 +100,7 @@ std::string device_report(const DeviceProfile& device) {
   if (device.message_compute > 0) {
     text += fmt::format("  a message costs {} of computing\n", time(device.message_compute));
   }
-  const MeasuredOverlap& overlap = device.overlap;
-  if (overlap.compute_seconds_per_byte > 0 || overlap.communication_factor != 1) {
+  if (const Overlap& overlap = device.overlap; !overlap.is_none()) {
     text += fmt::format(
         "  computing and communicating at once: {} of computing lost for a MB, messages at {} of "
         "their rate\n",

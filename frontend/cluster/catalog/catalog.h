@@ -42,7 +42,9 @@ struct AcceleratorKind {
   std::string process;                ///< "TSMC 12FFN"
   double l1_cache = 0;                ///< bytes of each processor
   double l2_cache = 0, l3_cache = 0;  ///< bytes of the device
-  std::vector<std::string> links;     ///< names of networks
+  /// Bytes that its memory moves for each byte that it sends or receives; 0: none are known.
+  double message_traffic = 0;
+  std::vector<std::string> links;  ///< names of networks
 };
 
 /// The costs of NCCL's collectives by the protocols LL, LL128 and Simple, on a kind of network.

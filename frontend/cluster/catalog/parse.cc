@@ -38,6 +38,7 @@ constexpr NumberKey<AcceleratorKind> kAcceleratorNumbers[] = {
     {"l1_cache", QuantityKind::kBytes, 8 * kKiB, kMiB, &AcceleratorKind::l1_cache},
     {"l2_cache", QuantityKind::kBytes, 512 * kKiB, 512 * kMiB, &AcceleratorKind::l2_cache},
     {"l3_cache", QuantityKind::kBytes, 16 * kMiB, kGiB, &AcceleratorKind::l3_cache},
+    {"message_traffic", std::nullopt, 1, 3, &AcceleratorKind::message_traffic},
 };
 constexpr NumberKey<NetworkKind> kNetworkNumbers[] = {
     {"bandwidth", QuantityKind::kBytesPerSecond, 1e8, 5e12, &NetworkKind::bandwidth},

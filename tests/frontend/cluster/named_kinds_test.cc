@@ -66,14 +66,14 @@ TEST(NamedKinds, AreExpandedToTheFiguresThatPeopleWouldTypeAndThoseOfTheirProces
   EXPECT_EQ(cluster_of(kNamed),
             with(cluster_of(kTyped), "peak-fp32=15700000000000\n",
                  "peak-fp32=15700000000000 processors=80 board-power=300 process='TSMC 12FFN' "
-                 "memory-type=HBM2\n"));
+                 "memory-type=HBM2 overlap=1.6666666666666666e-12,1\n"));
 }
 
 TEST(NamedKinds, MayBeTheKindItself) {
   constexpr char kKind[] =
       "kind T4 memory=17179869184 memory-bandwidth=320000000000 launch-overhead=5e-06 "
       "peak-fp16=65000000000000 peak-fp32=8100000000000 processors=40 board-power=70 "
-      "process='TSMC 12FFN' memory-type=GDDR6\n";
+      "process='TSMC 12FFN' memory-type=GDDR6 overlap=4.6875e-12,1\n";
   EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4, count: 4}}]\n", "kind"), kKind);
   EXPECT_EQ(lines_of("device_kinds: {T4: }\nhosts: [{name: a, devices: {kind: T4}}]\n", "kind"),
             kKind);
@@ -96,14 +96,15 @@ TEST(NamedKinds, KeysOfTheFileComeFirst) {
                      "kind"),
             "kind gpu memory=16106127360 memory-bandwidth=800000000000 launch-overhead=3e-06 "
             "peak-fp16=125000000000000 peak-fp32=14000000000000 peak-tf32=15000000000000 "
-            "processors=80 board-power=300 process='TSMC 12FFN' memory-type=HBM2\n");
+            "processors=80 board-power=300 process='TSMC 12FFN' memory-type=HBM2 "
+            "overlap=1.875e-12,1\n");
   // Another name as the key than as the hardware.
   EXPECT_EQ(lines_of("device_kinds: {T4: {hardware: P4}}\n"
                      "hosts: [{name: a, devices: {kind: T4}}]\n",
                      "kind"),
             "kind T4 memory=8589934592 memory-bandwidth=192000000000 launch-overhead=5e-06 "
             "peak-fp32=5500000000000 processors=20 board-power=75 process='TSMC 16FF' "
-            "memory-type=GDDR5\n");
+            "memory-type=GDDR5 overlap=7.8125e-12,1\n");
 }
 
 // What was measured counts; the catalog's figures are for what was not measured.
@@ -118,10 +119,21 @@ TEST(NamedKinds, ProfilesComeFirst) {
       "kind");
   EXPECT_EQ(in_hosts.substr(0, measured.size()), measured);
   EXPECT_THAT(in_hosts, HasSubstr(" entry='T4'"));
+  EXPECT_THAT(in_hosts, HasSubstr(" overlap=3e-10,0.8"));
   EXPECT_EQ(lines_of("device_kinds: {gpu: {hardware: T4, profile: lab.yaml#T4}}\n"
                      "hosts: [{name: a, devices: {kind: gpu}}]\n",
                      "kind"),
             with(in_hosts, "kind T4", "kind gpu"));
+}
+
+// Messages need a part of the memory's bandwidth: 1.5 bytes for each byte that NCCL moves.
+TEST(NamedKinds, LoseComputingTimeByMessagesWhereTheCatalogSaysHowMuch) {
+  const auto kind = [](const std::string& name) {
+    return lines_of("hosts: [{name: a, devices: {kind: " + name + "}}]\n", "kind");
+  };
+  EXPECT_THAT(kind("H100-SXM5-80GB"), HasSubstr(" overlap=4.4776119402985073e-13,1"));
+  EXPECT_THAT(kind("MI300X"), Not(HasSubstr("overlap")));
+  EXPECT_THAT(cluster_of(kTyped), Not(HasSubstr("overlap")));
 }
 
 TEST(NamedKinds, AnUnknownNameIsRefusedWithThoseLikeIt) {

@@ -223,13 +223,13 @@ TEST(ImportFit, WeightsHaveElements) {
 }
 
 TEST(ImportFit, AnOpsetIsAtLeastOne) {
-  constexpr const char* kRelu = "m (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }";
+  constexpr const char* kOneRelu = "m (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }";
   constexpr const char* kHint = "\n  hint: the file may be damaged; export it again";
-  EXPECT_EQ(import_text(kRelu, 0),
+  EXPECT_EQ(import_text(kOneRelu, 0),
             std::string("m.onnxtxt: error: the model imports opset 0 of domain 'ai.onnx', opsets "
                         "begin at 1") +
                 kHint);
-  onnx::ModelProto proto = onnx_proto(kRelu);
+  onnx::ModelProto proto = onnx_proto(kOneRelu);
   proto.mutable_opset_import(0)->set_version(-3);
   EXPECT_EQ(import_proto(proto),
             std::string("m.onnx: error: the model imports opset -3 of domain 'ai.onnx', opsets "

@@ -48,7 +48,7 @@ TEST(WireTransport, AnAllReduceThatFindsNoMemoryFails) {
       transport.all_reduce({values.data(), 32, DType::kFp32, false}, 0, AllReduce::kRing);
   ASSERT_TRUE(ticket.ok()) << ticket.status().message();
   EXPECT_THAT(transport.wait(Stream::kCollective, *ticket, kLong).message(),
-              testing::EndsWith(": out of memory"));
+              ::testing::EndsWith(": out of memory"));
 }
 
 TEST(WireTransport, AMessageThatFindsNoMemoryFails) {

@@ -132,7 +132,7 @@ class Outputs:
         yield "agpcs_plan_json", segments.name, parse(self.run("agpcs-plan", "json", segments))
         for kind in ("sgd", "adam"):
             cluster, clips = self.folder / f"{kind}.yaml", self.folder / f"{kind}.plan"
-            cluster.write_text(re.sub(r"optimizer: .*", f"optimizer: {{kind: {kind}, max_norm: 1}}", (ROOT / CLUSTER).read_text()))
+            cluster.write_text(re.sub(r"optimizer: \{.*?\}", f"optimizer: {{kind: {kind}, max_norm: 1}}", (ROOT / CLUSTER).read_text()))
             self.run("agpcs-compile", MODEL, cluster, "-o", clips, "-q", "--refiner", "none")
             yield "agpcs_plan_json", clips.name, parse(self.run("agpcs-plan", "json", clips))
         yield "agpcs_plan_json", TEAMS, parse(self.run("agpcs-plan", "json", TEAMS))

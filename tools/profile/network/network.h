@@ -43,7 +43,7 @@ struct NetworkOptions {
 struct NetworkMeasurements {
   std::vector<MeasuredPath> paths;              ///< the same on every rank, by device numbers
   std::vector<MeasuredCollective> collectives;  ///< the same on every rank, by algorithm, devices
-  MeasuredOverlap overlap;                      ///< of this rank's device
+  Overlap overlap;                              ///< of this rank's device
   double message_overhead = 0;                  ///< of this rank, in seconds
 };
 

@@ -164,11 +164,11 @@ double bytes_of_ring(const OverlapWork& work, std::size_t ranks) {
 
 }  // namespace
 
-Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work) {
+Result<Overlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work) {
   AGPCS_TRY(const Count computing, compute_alone(team, rank, work));
   AGPCS_TRY(const Count reducing, reduce_alone(team, rank, work));
   AGPCS_TRY(const Together together, both(team, rank, work));
-  MeasuredOverlap overlap;
+  Overlap overlap;
   const double window = together.computed.seconds;
   const double useful = static_cast<double>(together.computed.times) / computing.rate();
   const double bytes = together.reduced.rate() * window * bytes_of_ring(work, team.ranks().size());

@@ -25,6 +25,6 @@ struct OverlapWork {
 /// computes alone, then all ranks only all-reduce, then they do both together. A rank goes on
 /// computing and reducing until the slowest rank has finished its window. If computing leaves
 /// little room for all-reduces, the last window is longer, until some have ended.
-Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work);
+Result<Overlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work);
 
 }  // namespace agpcs

@@ -52,8 +52,6 @@ std::optional<AllReduce> all_reduce_named(std::string_view name);
 /// the optimizer remembers, or that and the sums of gradients, or both and the parameters
 /// themselves (the three stages of ZeRO). Each level divides what those before it do.
 enum class StateLevel : std::uint8_t { kWhole, kOptimizer, kGradients, kParameters };
-inline constexpr std::array<StateLevel, 4> kStateLevels = {
-    StateLevel::kWhole, StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters};
 /// The levels that divide something.
 inline constexpr std::array<StateLevel, 3> kDividingLevels = {
     StateLevel::kOptimizer, StateLevel::kGradients, StateLevel::kParameters};
