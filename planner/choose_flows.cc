@@ -5,6 +5,7 @@
 #include "cost_model/network/link_model.h"
 #include "cost_model/network/topology_of_cluster.h"
 #include "ir/base/at.h"
+#include "planner/evaluate/group_gradients.h"
 #include "planner/flows/bound.h"
 #include "planner/flows/method.h"
 #include "planner/refine/worker_pool.h"
@@ -191,7 +192,7 @@ class FlowChooser {
   bool may_help(int stage, KnownSchedules& known) {
     std::set<std::int64_t> tried;
     for (const Bucket& bucket : grouped_.buckets) {
-      const std::int64_t bytes = bytes_of(bucket);
+      const std::int64_t bytes = travelling_bytes(problem_, bucket);
       if (!is_of(bucket, stage) || !tried.insert(bytes).second) continue;
       const double least = fastest(stage, bytes, known).second;
       if (known.at_best * least < (1 - kGain) * alone(bucket, bytes)) return true;
@@ -218,14 +219,6 @@ class FlowChooser {
     return entry->second;
   }
 
-  std::int64_t bytes_of(const Bucket& bucket) const {
-    std::int64_t bytes = 0;
-    for (const TensorId id : bucket.parameters) {
-      bytes += gradient_of(problem_, id).travelling_bytes;
-    }
-    return bytes;
-  }
-
   double alone(const Bucket& bucket, std::int64_t bytes) const {
     const std::vector<DeviceId>& devices = grouped_.stages[at(bucket.stage)].devices;
     const Exchange exchange =
@@ -239,7 +232,7 @@ class FlowChooser {
   /// bucket has or, with `any`, however slow it is.
   void offer(std::size_t b, KnownSchedules& known, bool any, std::vector<Offer>& offers) {
     const Bucket& bucket = grouped_.buckets[b];
-    const std::int64_t bytes = bytes_of(bucket);
+    const std::int64_t bytes = travelling_bytes(problem_, bucket);
     const auto [best, least] = fastest(bucket.stage, bytes, known);
     if (best < 0) return;
     if (any || least < (1 - kGain) * alone(bucket, bytes)) offers.push_back({b, best, bytes});

@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "planner/problem/micro_batches.h"
+#include "planner/refine/moves/moves.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/fit_memory.h"
 #include "planner/seed/layout/layout.h"
@@ -78,6 +79,23 @@ class InterleavedClimber {
     return std::exchange(found_, std::nullopt);
   }
 
+  /// Goes from `found` to where one block is on the other side of a cut, as long as the step gets
+  /// shorter.
+  void shift_cuts(Seed& found) {
+    StrategyMoves moves(problem_);
+    left_ = kMostOfAClimb;
+    for (bool again = true; again;) {
+      again = false;
+      const Seed here = found;
+      for (int s = 0; s + 1 < static_cast<int>(here.strategy.stages.size()); ++s) {
+        for (const Neighbour to : {Neighbour::kNext, Neighbour::kPrevious}) {
+          if (left_ == 0 || is_interrupted()) return;
+          again = try_shift({s, to, ShiftCut::Amount::kOneBlock}, moves, here, found) || again;
+        }
+      }
+    }
+  }
+
  private:
   bool is_interrupted() const { return interrupted_ != nullptr && interrupted_->load(); }
 
@@ -124,6 +142,30 @@ class InterleavedClimber {
       found_ = Seed{std::move(strategy), score, "interleaved", false};
     }
     return first || is_clearly_better(score, score_);
+  }
+
+  /// Takes `here` with `shift` if that is clearly better than `found`. Devices have samples of
+  /// their own, and so the same in all their stages.
+  bool try_shift(const ShiftCut& shift, StrategyMoves& moves, const Seed& here, Seed& found) {
+    Strategy from = here.strategy;
+    from.buckets.clear();
+    std::optional<Strategy> changed = moves.apply(from, from, shift);
+    if (!changed) return false;
+    for (std::size_t s = 0; s < changed->stages.size(); ++s) {
+      changed->stages[s] = here.strategy.stages[s];
+      changed->stages[s].recompute = {};
+    }
+    const Status valid =
+        verify_strategy(*changed, problem_.graph, problem_.cluster, problem_.training.batch);
+    if (!valid.ok()) return false;
+    --left_;
+    if (!fit_interleaved(problem_, evaluator_, *changed)) return false;
+    Score score = evaluator_.evaluate(*changed);
+    if (!score.fits()) return false;
+    keep_more(problem_, evaluator_, *changed, score);
+    if (!is_clearly_better(score, found.score)) return false;
+    found = {*std::move(changed), score, found.seeder, false};
+    return true;
   }
 
   const Problem& problem_;
@@ -178,6 +220,7 @@ std::optional<Seed> search_interleaved(const Problem& problem, Evaluator& evalua
     if (options.interrupted != nullptr && options.interrupted->load()) break;
     consider(climber.climb(start, found ? found->score : best.score));
   }
+  if (found) climber.shift_cuts(*found);
   return found;
 }
 

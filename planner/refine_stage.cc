@@ -3,6 +3,7 @@
 #include "planner/interleaved_search.h"
 #include "planner/part_plans.h"
 #include "planner/plan_stages.h"
+#include "planner/refine/places/all_skeletons.h"
 #include "planner/refine/places/divided_updates.h"
 #include "planner/refine/places/neighbours.h"
 #include "planner/refine/places/places_of_activations.h"
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -43,6 +45,10 @@ constexpr std::size_t kFinishedSeeds = 8;
 constexpr double kNearlyAsGood = 2;
 /// Climbs after several searches. After one search there is one climb.
 constexpr std::size_t kClimbs = 4;
+/// Skeletons of a small problem from which it climbs besides; budgets of a search to find them, and
+/// for these climbs.
+constexpr std::size_t kSkeletons = 12;
+constexpr std::int64_t kSkeletonBudgets = 2, kSkeletonClimbBudgets = 4;
 
 /// Adds plans of parts of the cluster to `pool`.
 void add_part_plans(const Problem& problem, Evaluator& evaluator, ClusterParts parts,
@@ -86,6 +92,7 @@ class Searches {
   /// Searches once. `starts`: the best first, here and below.
   void run(const std::vector<Strategy>& starts) {
     each_ = options_.budget > 0 ? options_.budget : default_budget(problem_, starts.front());
+    of_ = each_;
     made_.assign(1, 0);
     take(search(tools_, 0, starts, rng_));
   }
@@ -94,8 +101,9 @@ class Searches {
   /// No search knows what the others find, and they are looked at in their order, so that threads
   /// change nothing. Needs: `run` before.
   void run_again(int times, const std::vector<Strategy>& starts) {
+    of_ += times * each_;
     made_.resize(at(times) + 1, 0);
-    const std::vector<std::unique_ptr<SearchTools>> tools = tools_.divide(times);
+    std::vector<std::unique_ptr<SearchTools>> tools = tools_.divide(times);
     std::vector<std::optional<Found>> found(at(times));
     WorkerPool pool(static_cast<int>(tools.size()));
     pool.run_each(found.size(), [&](int worker, std::size_t i) {
@@ -106,14 +114,19 @@ class Searches {
     for (std::optional<Found>& one : found) {
       if (one) take(*std::move(one));
     }
+    tools_.unite(std::move(tools));
   }
 
   /// The score of the best strategy.
   Score& best() { return best_; }
-  /// Counts a climb from what they found, of `made` evaluations, to a strategy of `score`.
-  void count_climb(std::int64_t made, const Score& score) {
+  /// An evaluator a thread, which know what searches asked them.
+  std::vector<Evaluator*> evaluators() { return tools_.evaluators(); }
+  /// Counts climbs from what they found, of `made` evaluations of at most `of`, the best of them to
+  /// a strategy of `score`.
+  void count_climbs(std::int64_t made, std::int64_t of, const Score& score) {
     decision_.made_by.evaluations += made;
-    decision_.refinement.budget += each_;
+    decision_.refinement.budget += of;
+    of_ += of;
     made_.push_back(0);
     report(static_cast<int>(made_.size()) - 1, made, score.fits() ? score.step_seconds : kNoStep);
   }
@@ -157,8 +170,8 @@ class Searches {
     made_[at(number)] = made;
     least_ = std::min(least_, seconds);
     if (!options_.search_progress || least_ == kNoStep) return;
-    options_.search_progress(std::accumulate(made_.begin(), made_.end(), std::int64_t{0}),
-                             each_ * static_cast<std::int64_t>(made_.size()), least_);
+    options_.search_progress(std::accumulate(made_.begin(), made_.end(), std::int64_t{0}), of_,
+                             least_);
   }
 
   /// Takes what a search found if it is better, and notes what it cost.
@@ -198,6 +211,7 @@ class Searches {
   SearchTools tools_;
   const Rng rng_;
   std::int64_t each_ = 0;  // evaluations of a search
+  std::int64_t of_ = 0;    // evaluations of all that was begun
   double start_ = 0;       // seconds of the first start of the first search
   Score best_;
   std::vector<Seed> all_;
@@ -234,30 +248,115 @@ std::vector<Seed> candidates_to_finish(const Problem& problem, const SeedPool& p
   return candidates;
 }
 
-/// Ends a search: finishes the best of what was found, and climbs from the best of that; from all,
-/// until one fits, where nothing does. Evaluations of climbs count, those of `finish` do not.
-void conclude(const Problem& problem, Evaluator& evaluator, const SeedPool& pool,
-              const PlanOptions& options, std::size_t climbs, Searches& searches,
-              Decision& decision) {
-  std::vector<Seed> found = candidates_to_finish(problem, pool, decision.strategy, searches);
-  if (decision.made_by.interrupted) found.resize(1);
-  for (Seed& one : found) {
-    if (one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
+/// Ends the searches of a problem.
+class Conclusion {
+ public:
+  Conclusion(const Problem& problem, const PlanOptions& options, Searches& searches,
+             bool& interrupted)
+      : problem_(problem),
+        options_(options),
+        searches_(searches),
+        interrupted_(interrupted),
+        evaluators_(searches.evaluators()) {}
+
+  /// Finishes what was found, and climbs from the best `climbs` of that; from all, until one fits,
+  /// where nothing does. If the problem is small, it climbs from the best of all its skeletons,
+  /// too, and from all else that was found; and at last further from the best of all. Evaluations
+  /// of climbs count, those of `finish` and those that complete skeletons do not. Returns the best.
+  Seed run(std::vector<Seed> found, std::size_t climbs) {
+    finish_all(found);
+    std::ranges::stable_sort(found, is_before);
+    const bool none_fits = !found.front().score.fits();
+    std::size_t next = 0;
+    while (next < found.size() && climbs > 0 && !interrupted_) {
+      Seed& one = found[next++];
+      ClimbBudget budget = budget_of(searches_.budget());
+      const std::int64_t made = climb(one, budget, ClimbReach::kSettings);
+      searches_.count_climbs(made, searches_.budget(), one.score);
+      if (none_fits) finish_if_it_fits(one, *evaluators_.front());
+      if (none_fits ? one.score.fits() : next == climbs) break;
+    }
+    const auto rest = found.begin() + static_cast<std::ptrdiff_t>(next);
+    Seed best = *std::ranges::min_element(found, is_before);
+    if (climbs > 0 && !interrupted_ && climb_from_skeletons({rest, found.end()}, best)) {
+      climb_further(best);
+    }
+    return best;
   }
-  const auto better = [](const Seed& a, const Seed& b) { return is_better(a.score, b.score); };
-  std::ranges::stable_sort(found, better);
-  const bool none_fits = !found.front().score.fits();
+
+ private:
+  static bool is_before(const Seed& a, const Seed& b) { return is_better(a.score, b.score); }
+
+  ClimbBudget budget_of(std::int64_t evaluations) const {
+    return {evaluations, options_.interrupted};
+  }
+
+  void finish_if_it_fits(Seed& one, Evaluator& evaluator) {
+    if (one.score.fits()) finish(problem_, evaluator, one.strategy, one.score);
+  }
+
+  /// Finishes those that fit, several at a time.
+  void finish_all(std::vector<Seed>& found) {
+    if (found.empty()) return;
+    WorkerPool(static_cast<int>(std::min(evaluators_.size(), found.size())))
+        .run_each(found.size(), [&](int worker, std::size_t i) {
+          finish_if_it_fits(found[i], *evaluators_[at(worker)]);
+        });
+  }
+
+  std::int64_t climb(Seed& from, ClimbBudget& budget, ClimbReach reach) {
+    if (!climbs_) climbs_.emplace(problem_, evaluators_);
+    const std::int64_t made = climbs_->climb(budget, from.strategy, from.score, reach);
+    interrupted_ = budget.ended;
+    return made;
+  }
+
+  /// Climbs from `others` and the best of all skeletons, the best first. Returns false if the
+  /// problem is not small.
+  bool climb_from_skeletons(std::vector<Seed> others, Seed& best) {
+    ClimbBudget to_find = budget_of(kSkeletonBudgets * searches_.budget());
+    std::optional<std::vector<Seed>> skeletons =
+        best_of_all_skeletons(problem_, *evaluators_.front(), best.score, kSkeletons, to_find);
+    if (!skeletons) return false;
+    interrupted_ = to_find.ended;
+    finish_all(*skeletons);
+    std::ranges::move(*skeletons, std::back_inserter(others));
+    std::ranges::stable_sort(others, is_before);
+    const std::int64_t all = kSkeletonClimbBudgets * searches_.budget();
+    ClimbBudget budget = budget_of(all);
+    std::int64_t made = 0;
+    for (Seed& one : others) {
+      if (interrupted_ || budget.left <= 0) break;
+      ClimbBudget own = budget_of(std::min(budget.left, searches_.budget()));
+      budget.left -= own.left;
+      made += climb(one, own, ClimbReach::kSettings);
+      budget.left += own.left;
+      if (is_before(one, best)) best = std::move(one);
+    }
+    searches_.count_climbs(made, all, best.score);
+    return !interrupted_;
+  }
+
+  void climb_further(Seed& best) {
+    ClimbBudget budget = budget_of(searches_.budget());
+    const std::int64_t made = climb(best, budget, ClimbReach::kMoves);
+    searches_.count_climbs(made, searches_.budget(), best.score);
+  }
+
+  const Problem& problem_;
+  const PlanOptions& options_;
+  Searches& searches_;
+  bool& interrupted_;
+  const std::vector<Evaluator*> evaluators_;
+  std::optional<NeighbourClimbs> climbs_;
+};
+
+void conclude(const Problem& problem, const SeedPool& pool, const PlanOptions& options,
+              std::size_t climbs, Searches& searches, Decision& decision) {
   bool& interrupted = decision.made_by.interrupted;
-  for (std::size_t i = 0; i < found.size() && climbs > 0 && !interrupted; ++i) {
-    Seed& one = found[i];
-    ClimbBudget budget{searches.budget(), options.interrupted};
-    searches.count_climb(climb_neighbours(problem, evaluator, budget, one.strategy, one.score),
-                         one.score);
-    interrupted = budget.ended;
-    if (none_fits && one.score.fits()) finish(problem, evaluator, one.strategy, one.score);
-    if (none_fits ? one.score.fits() : i + 1 == climbs) break;
-  }
-  Seed& best = *std::ranges::min_element(found, better);
+  std::vector<Seed> found = candidates_to_finish(problem, pool, decision.strategy, searches);
+  if (interrupted) found.resize(1);
+  Seed best = Conclusion(problem, options, searches, interrupted).run(std::move(found), climbs);
   decision.strategy = std::move(best.strategy);
   searches.best() = best.score;
 }
@@ -281,7 +380,7 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   if (again) searches.run_again(kSearches - 1, starts_of_search(pool, seeds.known));
   const bool climbs = options.budget <= 0 && !decision.made_by.interrupted &&
                       problem.cluster.device_count() <= kFewDevices;
-  conclude(problem, evaluator, pool, options, climbs ? again ? kClimbs : 1 : 0, searches, decision);
+  conclude(problem, pool, options, climbs ? again ? kClimbs : 1 : 0, searches, decision);
   decision.made_by.refiner = options.refiner->name();
   decision.as_it_is = false;
 }

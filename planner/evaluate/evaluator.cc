@@ -39,6 +39,10 @@ class Evaluator::Impl {
         engine_(problem.cluster),
         rank_of_(problem.cluster.devices.size()) {
     shape_.clips = problem.training.optimizer.clips();
+    for (const Device& device : problem.cluster.devices) {
+      const DeviceKind& kind = problem.cluster.kinds[at(device.kind)];
+      if (kind.overlap.communication_factor > 1) bounds_messages_ = false;
+    }
   }
 
   Score evaluate(const Strategy& strategy) {
@@ -173,7 +177,7 @@ class Evaluator::Impl {
     const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
     step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
     add_collectives(takes_time);
-    if (most < StepEngine::kAll && !shape_.interleaves) {
+    if (most < StepEngine::kAll && !shape_.interleaves && bounds_messages_) {
       const double least = add_tails(problem_.cluster, strategy, *partition_, replicas_,
                                      buckets_.all(), parted(), step_);
       if (least > most * (1 + 1e-9)) return least;
@@ -434,7 +438,10 @@ class Evaluator::Impl {
   std::vector<std::vector<GroupInfo*>> further_groups_;  // by stage and further member of teams
   GroupInfo* everybody_ = nullptr;
   std::vector<std::int64_t> part_bytes_;
-  bool divides_ = false;           // a stage divides its state
+  bool divides_ = false;  // a stage divides its state
+  /// Whether what messages take alone bounds what they take: not where ports are faster while
+  /// devices compute.
+  bool bounds_messages_ = true;
   std::vector<FlatRank> rank_of_;  // by device
   std::vector<int> numbers_;       // rank by device
   std::vector<DeviceId> used_;     // devices, by rank

@@ -4,6 +4,7 @@
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
 #include "cost_model/step/precedence_graph.h"
+#include "ir/base/all_values.h"
 #include "ir/base/check.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/interleaved.h"
@@ -19,8 +20,6 @@ namespace {
 
 /// The most instructions that are remembered; beyond, all programs are forgotten.
 constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
-
-constexpr int kStateLevels = 1 + static_cast<int>(kDividingLevels.size());
 
 /// With the textbook's 1F1B, more micro-batches than these only repeat what each stage holds
 /// between the filling and the draining of the pipeline.
@@ -47,8 +46,8 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
   for (std::size_t b = 0; b < shape.states.size(); ++b) {
     if (shape.states[b] == StateLevel::kWhole) continue;
-    const int level = static_cast<int>(shape.states[b]);
-    key.push_back(-1 - static_cast<int>(b) * kStateLevels - level);
+    const std::size_t level = b * kStateLevels.size() + static_cast<std::size_t>(shape.states[b]);
+    key.push_back(-1 - static_cast<int>(level));
   }
   for (const std::vector<BucketUse>& uses : shape.uses) {
     for (const BucketUse& use : uses) {

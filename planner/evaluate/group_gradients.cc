@@ -32,6 +32,12 @@ BucketSum sum_of_stage(const StageSpec& spec, const Training& training) {
   return divides_state(spec, training) ? BucketSum::kInParts : BucketSum::kOnAll;
 }
 
+std::int64_t travelling_bytes(const Problem& problem, const Bucket& bucket) {
+  std::int64_t bytes = 0;
+  for (const TensorId id : bucket.parameters) bytes += gradient_of(problem, id).travelling_bytes;
+  return bytes;
+}
+
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
                            std::int64_t bytes, BucketSum sum) {
   std::set<int> hosts;

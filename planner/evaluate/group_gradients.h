@@ -42,6 +42,8 @@ enum class BucketSum : std::uint8_t { kOnAll, kInParts };
 /// ring. Parts count as equal ones.
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
                            std::int64_t bytes, BucketSum sum);
+/// Returns how many bytes of a bucket's gradients travel where replicas hold them whole.
+std::int64_t travelling_bytes(const Problem& problem, const Bucket& bucket);
 /// Returns what becomes of the gradients of a stage that alone reads their parameters.
 BucketSum sum_of_stage(const StageSpec& spec, const Training& training);
 

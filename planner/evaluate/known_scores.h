@@ -66,37 +66,7 @@ class KnownScores {
     remembered_ = of_search_ = 0;
   }
 
- private:
-  static constexpr std::size_t kMostNumbers = std::size_t{1} << 22;
-
-  struct Known {
-    Strategy strategy;
-    Score score;
-    int search = -1;  // the last that asked for it
-  };
-
-  /// Notes that this search asked for the score.
-  const Known& note(Known& known) {
-    if (std::exchange(known.search, search_) != search_) of_search_ += size_of(known.strategy);
-    return known;
-  }
-
-  Known* look_up(std::uint64_t hash, const Strategy& strategy) {
-    return find_in(known_, hash, strategy);
-  }
-  const Known* look_up(std::uint64_t hash, const Strategy& strategy) const {
-    return find_in(known_, hash, strategy);
-  }
-  template <typename M>
-  static auto find_in(M& known, std::uint64_t hash, const Strategy& strategy)
-      -> decltype(&known.begin()->second) {
-    const auto [begin, end] = known.equal_range(hash);
-    for (auto it = begin; it != end; ++it) {
-      if (it->second.strategy == strategy) return &it->second;
-    }
-    return nullptr;
-  }
-
+  /// Returns a hash of most of what tells strategies apart.
   static std::uint64_t hash_of_strategy(const Strategy& strategy) {
     std::uint64_t hash =
         mix(hash_of(strategy.stage_of), static_cast<std::uint64_t>(strategy.micro_batches));
@@ -131,6 +101,37 @@ class KnownScores {
       size += 8 * static_cast<std::size_t>(flow.message_count());
     }
     return size;
+  }
+
+ private:
+  static constexpr std::size_t kMostNumbers = std::size_t{1} << 22;
+
+  struct Known {
+    Strategy strategy;
+    Score score;
+    int search = -1;  // the last that asked for it
+  };
+
+  /// Notes that this search asked for the score.
+  const Known& note(Known& known) {
+    if (std::exchange(known.search, search_) != search_) of_search_ += size_of(known.strategy);
+    return known;
+  }
+
+  Known* look_up(std::uint64_t hash, const Strategy& strategy) {
+    return find_in(known_, hash, strategy);
+  }
+  const Known* look_up(std::uint64_t hash, const Strategy& strategy) const {
+    return find_in(known_, hash, strategy);
+  }
+  template <typename M>
+  static auto find_in(M& known, std::uint64_t hash, const Strategy& strategy)
+      -> decltype(&known.begin()->second) {
+    const auto [begin, end] = known.equal_range(hash);
+    for (auto it = begin; it != end; ++it) {
+      if (it->second.strategy == strategy) return &it->second;
+    }
+    return nullptr;
   }
 
   const KnownScores* before_ = nullptr;

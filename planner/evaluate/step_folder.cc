@@ -94,6 +94,7 @@ bool StepFolder::load(const FlatStep& step) {
   links_.clear();
   nodes_.clear();
   load_ranks(step);
+  if (!may_leave_few()) return false;
   if (!load_transfers(step)) return false;
   load_collectives(step);
   load_teams(step);
@@ -133,6 +134,13 @@ void StepFolder::load_ranks(const FlatStep& step) {
     rank_color_.push_back(color);
   }
   rank_sum_.resize(rank_color_.size());
+}
+
+/// Returns whether few enough ranks may be left: classes only fall apart from here on.
+bool StepFolder::may_leave_few() {
+  numbers_.clear(rank_color_.size());
+  for (const std::uint64_t color : rank_color_) numbers_.of(color);
+  return kLeast * numbers_.size() <= static_cast<int>(rank_color_.size());
 }
 
 bool StepFolder::load_transfers(const FlatStep& step) {
@@ -318,6 +326,7 @@ void StepFolder::build(const FlatStep& step) {
   step_.larger_gradients = step.larger_gradients;
   step_.tails = step.tails;
   step_.needs = step.needs;
+  step_.least_seconds = step.least_seconds;
   step_.group_of_bucket = step.group_of_bucket;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);

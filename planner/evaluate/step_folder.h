@@ -58,6 +58,7 @@ class StepFolder {
 
   bool load(const FlatStep& step);
   void load_ranks(const FlatStep& step);
+  bool may_leave_few();
   bool load_transfers(const FlatStep& step);
   void load_collectives(const FlatStep& step);
   void load_teams(const FlatStep& step);
@@ -78,7 +79,8 @@ class StepFolder {
   void begin_exchange(const Exchange& exchange, std::size_t& node, Exchange& folded);
 
   const Cluster& cluster_;
-  bool may_fold_ = true;
+  bool may_fold_ =
+      true;  // not where messages slow computing: sums of rates would differ by rounding
   bool folded_ = false;
   const FlatStep* whole_ = nullptr;  // the step that is folded
   std::vector<std::uint64_t> times_color_, rank_color_, rank_sum_;

@@ -30,6 +30,9 @@ class Tails {
   }
 
   void add_sums(const std::vector<StepBucket>& buckets) {
+    for (const Exchange* const collective : step_.collectives) {
+      step_.least_seconds.push_back(least_seconds(cluster_, *collective));
+    }
     sums_.resize(partition_.stages.size());
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].shared != nullptr) continue;
@@ -37,16 +40,15 @@ class Tails {
       of_members.resize(std::max<std::size_t>(1, buckets[b].members.size()));
       for (std::size_t m = 1; m < of_members.size(); ++m) {
         const std::size_t further = at(step_.further_first[b]) + m - 1;
-        of_members[m].add(
-            b, least_seconds(cluster_, *step_.collectives[2 * buckets.size() + 2 + further]));
+        of_members[m].add(b, step_.least_seconds[2 * buckets.size() + 2 + further]);
       }
       Sums& own = of_members[0];
-      own.add(b, least_seconds(cluster_, *step_.collectives[b]));
+      own.add(b, step_.least_seconds[b]);
       const std::size_t gather = buckets.size() + 2 + b;
       // Parameters that are divided travel before passes, not after the update.
       const bool before = buckets[b].state == StateLevel::kParameters;
       if (before || gather >= step_.collectives.size()) continue;
-      own.gathers += least_seconds(cluster_, *step_.collectives[gather]);
+      own.gathers += step_.least_seconds[gather];
     }
   }
 

@@ -11,7 +11,7 @@
 
 namespace agpcs {
 
-/// Writes `tails` of `step`, and returns a lower bound on its seconds.
+/// Writes `tails` and `least_seconds` of `step`, and returns a lower bound on its seconds.
 /// * Before the first pass of a stage, the stages before it make the forward pass of one
 ///   micro-batch, and send what the stage needs.
 /// * After the last backward pass of a rank, as it began: its sums, which are made one after the

@@ -41,6 +41,10 @@ class SearchTools {
   /// at least one, each of which knows the scores that this knows. Refers to this, which has no
   /// threads left. Needs: this was not made by `divide`.
   std::vector<std::unique_ptr<SearchTools>> divide(int most);
+  /// Takes back the threads of `parts`. Needs: `parts` is what `divide` returned.
+  void unite(std::vector<std::unique_ptr<SearchTools>> parts);
+  /// Returns the evaluator of each thread, for who makes no search meanwhile.
+  std::vector<Evaluator*> evaluators();
 
   struct Impl;
   Impl& impl() { return *impl_; }

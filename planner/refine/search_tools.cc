@@ -28,4 +28,20 @@ std::vector<std::unique_ptr<SearchTools>> SearchTools::divide(int most) {
   return parts;
 }
 
+void SearchTools::unite(std::vector<std::unique_ptr<SearchTools>> parts) {
+  std::size_t threads = 0;
+  for (const std::unique_ptr<SearchTools>& part : parts) threads += part->impl().workers.size();
+  for (std::size_t i = 0; i < threads; ++i) {
+    impl_->workers.push_back(std::move(parts[i % parts.size()]->impl().workers[i / parts.size()]));
+  }
+}
+
+std::vector<Evaluator*> SearchTools::evaluators() {
+  std::vector<Evaluator*> evaluators;
+  for (const std::unique_ptr<SearchWorker>& worker : impl_->workers) {
+    evaluators.push_back(&worker->evaluator);
+  }
+  return evaluators;
+}
+
 }  // namespace agpcs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/seed/fit_memory.h"
 
+#include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "ir/base/largest_that_holds.h"
 #include "ir/strategy/interleaved.h"

@@ -5,6 +5,7 @@
 #include "ir/plan/rounds/rank_stages.h"
 #include "ir/strategy/interleaved.h"
 #include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/evaluator.h"
 #include "planner/plan_problem.h"
 #include "planner/problem/strategy_of_plan.h"
 #include "planner/refine/dqn.h"
@@ -12,12 +13,14 @@
 #include "planner/seed/layout/layout.h"
 #include "planner/what_if.h"
 #include "planner/what_if_operator.h"
+#include "tests/bench/planning/small_cases.h"
 #include "tests/planner/evaluate/by_simulation.h"
 #include "tests/planner/problem/problems.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <string>
@@ -76,6 +79,34 @@ TEST(InterleavedSearch, LeavesPlansAsTheyAreWhereItFindsNothing) {
     EXPECT_NE(with.best.strategy.schedule, Schedule::kInterleaved);
     EXPECT_EQ(print_plan(with.best.plan), print_plan(without.best.plan));
   }
+}
+
+TEST(InterleavedSearch, NoCutIsBetterOneBlockFurther) {
+  const auto problem = bench::tight_problem(1058);
+  const std::unique_ptr<const Refiner> refiner = *make_refiner("dqn");
+  PlanOptions options = options_with(true, refiner.get());
+  options.budget = 0;
+  const Result<Planned> planned = plan_problem(*problem, options);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  const Strategy& best = planned->best.strategy;
+  ASSERT_EQ(best.schedule, Schedule::kInterleaved);
+  Evaluator evaluator(*problem);
+  int shifts = 0;
+  for (const Block& block : problem->blocks.blocks) {
+    for (const int by : {-1, 1}) {
+      Strategy other = best;
+      other.buckets.clear();
+      for (const OpId op : block.ops) other.stage_of[static_cast<std::size_t>(op)] += by;
+      const Status valid =
+          verify_strategy(other, problem->graph, problem->cluster, problem->training.batch);
+      if (!valid.ok()) continue;
+      const Score score = evaluator.evaluate(other);
+      if (!score.fits()) continue;
+      ++shifts;
+      EXPECT_GE(score.step_seconds, 0.999999 * planned->best.estimate.step_seconds);
+    }
+  }
+  EXPECT_GT(shifts, 0);
 }
 
 TEST(InterleavedSearch, RecomputesWhereMemoryLacks) {

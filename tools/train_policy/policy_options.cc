@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kExamples[] =
     "  agpcs-train-policy -o my.policy --models my_models --seed 1\n"
-    "  agpcs-train-policy -o my.policy --from planner/refine/default.policy --first-epsilon 0.3\n"
+    "  agpcs-train-policy -o better.policy --from my.policy --first-epsilon 0.3\n"
     "  agpcs-train-policy -o my.policy --config settings.toml --log training.csv\n"
     "  agpcs-train-policy --task allreduce --help\n"
     "\n"

@@ -80,11 +80,11 @@ class StrategyMoves {
   Changed result_of(const Strategy& strategy, const SwapGroups& move);
   Changed result_of(const Strategy& strategy, const SetShares& move);
   Changed result_of(const Strategy& strategy, const SetMicroBatches& move);
+  Changed result_of(const Strategy& strategy, const SetMemory& move);
   Changed result_of(const Strategy& strategy, const Recut& move);
   Changed result_of(const Strategy& strategy, const Restage& move);
   static Changed result_of(const Strategy& strategy, const MoveSamples& move);
   static Changed result_of(const Strategy& strategy, const SetSchedule& move);
-  static Changed result_of(const Strategy& strategy, const SetMemory& move);
   static Changed result_of(const Strategy& grouped, const MergeBuckets& move);
   static Changed result_of(const Strategy& grouped, const SplitBucket& move);
   static Changed result_of(const Strategy& grouped, const SwapBuckets& move);

@@ -2,6 +2,7 @@
 // Moves that leave cuts and devices as they are: shares, micro-batches, the schedule, memory.
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "planner/evaluate/group_gradients.h"
 #include "planner/problem/shares.h"
 #include "planner/refine/moves/moves.h"
 
@@ -19,6 +20,20 @@ std::size_t replica_of(const StageSpec& spec, DeviceId device) {
   AGPCS_CHECK(found != spec.devices.end() && *found == device, "device {} of another stage",
               device);
   return static_cast<std::size_t>(found - spec.devices.begin());
+}
+
+/// Gives the buckets of `stage` the algorithms that are fastest for what becomes of their sums now.
+/// Those that other stages share, or that take a flow, keep theirs, and so do those of teams.
+void choose_algorithms(const Problem& problem, int stage, Strategy& strategy) {
+  const StageSpec& spec = strategy.stages[at(stage)];
+  if (spec.has_teams()) return;
+  for (Bucket& bucket : strategy.buckets) {
+    if (bucket.stage != stage || bucket.is_shared() || bucket.algorithm == AllReduce::kFlow)
+      continue;
+    bucket.algorithm =
+        choose_algorithm(problem.cluster, spec.devices, travelling_bytes(problem, bucket),
+                         sum_of_stage(spec, problem.training));
+  }
 }
 
 /// Leaves out the devices without a sample.
@@ -129,6 +144,10 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     return std::nullopt;
   }
   fit_flows(changed);  // a stage that divides its state has none
+  for (std::size_t s = 0; s < changed.stages.size(); ++s) {
+    if (changed.stages[s].state == strategy.stages[s].state) continue;
+    choose_algorithms(problem_, static_cast<int>(s), changed);
+  }
   return changed;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/refine/places/divided_updates.h"
 
+#include "ir/base/all_values.h"
 #include "ir/base/at.h"
 #include "planner/refine/moves/moves.h"
 #include "planner/refine/places/shorter_step.h"

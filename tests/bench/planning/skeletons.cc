@@ -439,8 +439,8 @@ void Skeletons::evaluate() {
     return;
   }
   ++best_.evaluations;
-  const Score score = evaluator_.evaluate(now_);
-  if (!score.fits() || score.step_seconds >= below_) return;
+  const Score score = evaluator_.evaluate_up_to(now_, below_);
+  if (!score.whole || !score.fits() || score.step_seconds >= below_) return;
   below_ = best_.seconds = score.step_seconds;
   best_.strategy = now_;
 }

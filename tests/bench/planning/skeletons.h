@@ -75,8 +75,12 @@ class Skeletons {
   /// of that micro-batch through later stages and back. `part`: the part of backward passes on that
   /// way.
   double in_flight_bound(const std::vector<std::int64_t>& in_flight, double part);
+  /// Returns when `r` is done if it waits for nothing after its start. `part`: of backward passes.
+  double busy(const Replica& r, double part = 1) const;
   /// Returns the bound by the passes and the report.
   double passes_bound(const Stage& stage) const;
+  /// Returns the seconds of all operators.
+  const std::vector<OpSeconds>& times_of(int kind, std::int64_t samples);
   /// Returns when gradient `index` is there on all replicas.
   static double ready(const Stage& stage, std::size_t index);
   static double longest_update(const Stage& stage);
@@ -91,6 +95,7 @@ class Skeletons {
   /// Returns false if no more evaluations are made.
   bool goes_on() const { return best_.complete; }
   double below() const { return below_; }
+  double report() const { return report_; }
 
   const Problem& problem_;
   Evaluator evaluator_;
@@ -121,10 +126,8 @@ class Skeletons {
   void try_groups();
   bool is_mirrored(const Stage& stage, const Shares& shares) const;
   double report_seconds() const;
-  double busy(const Replica& r, double part = 1) const;
   void evaluate();
   void set_replicas(Stage& stage, const Shares& shares);
-  const std::vector<OpSeconds>& times_of(int kind, std::int64_t samples);
   void choose_shares(int group);
   bool is_beaten();
   double moved(DeviceId from, DeviceId to, std::int64_t bytes);

@@ -190,6 +190,8 @@ class WholeSpace : public Skeletons {
         return;
       }
     }
+    const std::vector<Stage> stages = longer_stages();
+    if (stages.empty()) return;
     now_.buckets.clear();
     const bool fits = evaluator_.lacking(now_) <= 0;
     // Where gradients are divided, other buckets take more or less memory.
@@ -199,10 +201,44 @@ class WholeSpace : public Skeletons {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const bool divides = kept_[s].state != StateLevel::kWhole;
       // A reduce-scatter takes half of an all-reduce at least.
-      groupings_.push_back(groupings_of(stages_[s], divides ? 0.5 : 1, 0));
+      groupings_.push_back(
+          groupings_of(stages[s], divides ? 0.5 : 1, divides ? 0 : longest_update(stages[s])));
       if (groupings_.back().empty()) return;
     }
     try_buckets();
+  }
+
+  /// Returns the stages with what the choice at hand makes passes and updates longer; nothing if
+  /// one of them then takes too long.
+  std::vector<Stage> longer_stages() {
+    std::vector<Stage> stages = stages_;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      for (Replica& r : stages[s].replicas) {
+        if (kept_[s].state_in_host) {
+          const auto tensors = static_cast<std::int64_t>(stages[s].each.size());
+          r.update = problem_.costs.update_seconds(r.kind, stages[s].elements, tensors, true);
+        }
+        add_what_is_computed_again(stages[s].ops, kept_[s].recompute, r);
+        // Parts of divided updates may be short.
+        const double update = kept_[s].state == StateLevel::kWhole ? r.update : 0;
+        if (r.done + std::max(report(), update) >= below()) return {};
+      }
+    }
+    return stages;
+  }
+
+  /// All but the last micro-batch's share of it comes before any gradient is whole.
+  void add_what_is_computed_again(const std::vector<OpId>& ops, const Recomputation& recompute,
+                                  Replica& r) {
+    if (!recompute.again || !recompute) return;
+    const std::vector<OpSeconds>& times = times_of(r.kind, r.end - r.begin);
+    double again = 0;
+    const std::size_t end = segments_.ends(ops, recompute).back();
+    for (std::size_t i = 0; i < end; ++i) again += times[at(ops[i])].forward;
+    const double done = busy(r) + static_cast<double>(now_.micro_batches) * again;
+    if (done - again < r.done) return;  // it waits for others: they bound it more
+    r.done = done;
+    r.backward += again;
   }
 
   Segments segments_;

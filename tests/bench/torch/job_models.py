@@ -25,6 +25,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("AGPCS_STEPS", "20")  # that job_cases compares
 sys.path[:0] = [str(ROOT / "tests/system/python/job"), str(ROOT / "tests/system/python")]
 import job_cases  # noqa: E402  (plans, and training by one process)
 import test_job_dropout  # noqa: E402  (training by a job, and by one process with dropout)

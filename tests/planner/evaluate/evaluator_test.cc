@@ -10,6 +10,7 @@
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/problem/problems.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -462,6 +463,27 @@ TEST_P(EvaluatorOf, MemoryIsNoMoreThanItsBound) {
 
 INSTANTIATE_TEST_SUITE_P(Problems, EvaluatorOf, ::testing::ValuesIn(kCases),
                          [](const auto& param) { return std::string(param.param.name); });
+
+// A profile may say that messages are faster while devices compute. Then what they take alone is no
+// bound on the step.
+TEST(Evaluator, JudgesWhollyWhereMessagesAreFasterBesideComputing) {
+  for (double bandwidth = 1e7; bandwidth < 1e12; bandwidth *= 2) {  // somewhere sums take as long
+    const std::string host = fmt::format("host a fast 4 bandwidth={:g}\n", bandwidth);
+    Cluster cluster = cluster_of("kind fast memory=16e9 bandwidth=900e9 fp32=15e12\n" + host);
+    cluster.kinds[0].overlap.communication_factor = 8;
+    ProblemOptions options;
+    options.bucket_bytes = 20'000;
+    const auto problem = problem_of(branches(), std::move(cluster), 60, options);
+    Evaluator evaluator(*problem);
+    Rng rng(14);
+    for (int i = 0; i < 20; ++i) {
+      const Strategy strategy = random_strategy(rng, *problem);
+      const Score score = evaluator.evaluate(strategy);
+      const Score up_to = evaluator.evaluate_up_to(strategy, score.step_seconds);
+      EXPECT_EQ(up_to.whole, score.fits()) << host;
+    }
+  }
+}
 
 TEST(Evaluator, CountsAllocations) {
   const std::int64_t before = allocations;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves that change what stages keep: micro-batches in flight, activations, the optimizer's state.
+#include "planner/evaluate/group_gradients.h"
 #include "tests/planner/refine/a_move.h"
 
 #include <gtest/gtest.h>
@@ -175,6 +176,34 @@ TEST_F(AMove, ThatDividesGradientsGroupsThemAnew) {
   const std::string stages =
       "stage a/0=2000 a/1=2000 state=gradients : h0..h1\nstage b/0=4000 : a1..l\n";
   EXPECT_EQ(after(start, SetMemory{0, std::nullopt, StateLevel::kGradients}), stages);
+}
+
+TEST(MovesThatDivideUpdates, ChooseAlgorithmsAnew) {
+  int differ = 0;
+  for (std::int64_t width = 32; width <= 2048; width *= 4) {
+    Graph graph = chain(3, width);
+    Training training = training_of(graph, 8000);
+    training.optimizer.momentum = 0.9;
+    const auto problem = *Problem::make(
+        std::move(graph),
+        cluster_of("kind k memory=16e9 bandwidth=300e9 fp32=7e12\n"
+                   "host a k 3 bandwidth=300e9 nic=12e9\nhost b k 1 bandwidth=300e9 nic=12e9\n"),
+        training);
+    StrategyMoves moves(*problem);
+    const auto grouped = [&](const std::string& state) {
+      Strategy one = strategy_of(
+          "micro-batches 1 1f1b\nstage a/0=2000 a/1=2000 a/2=2000 b/0=2000" + state + " : *\n",
+          problem->graph, problem->cluster);
+      one.buckets.clear();
+      return group_gradients(*problem, std::move(one), 1 << 30);
+    };
+    const Strategy whole = grouped(""), divided = grouped(" state=optimizer");
+    EXPECT_EQ(moves.apply(whole, whole, SetMemory{0, std::nullopt, StateLevel::kOptimizer}),
+              divided);
+    EXPECT_EQ(moves.apply(divided, divided, SetMemory{0, std::nullopt, StateLevel::kWhole}), whole);
+    differ += whole.buckets != divided.buckets ? 1 : 0;
+  }
+  EXPECT_GT(differ, 0);
 }
 
 TEST(MovesOfDividedGradients, AreListedWhereAStageDividesSome) {

@@ -95,5 +95,72 @@ TEST(ClimbNeighbours, RandomStrategiesNeverGetWorse) {
   EXPECT_GT(better, 20);
 }
 
+TEST(ClimbNeighbours, EndsWhereAnotherClimbStood) {
+  const auto problem = with_slow_updates("4e9");
+  const Strategy start = strategy_of("stage a/0=64 : *\n", problem->graph, problem->cluster);
+  Evaluator evaluator(*problem);
+  NeighbourClimbs climbs(*problem, {&evaluator});
+  Strategy first = start, second = start;
+  Score of_first = evaluator.evaluate(start), of_second = of_first;
+  ClimbBudget budget{kMost};
+  EXPECT_GT(climbs.climb(budget, first, of_first), 0);
+  EXPECT_EQ(climbs.climb(budget, second, of_second), 0);
+  EXPECT_EQ(second, start);
+}
+
+// The last of these problems is one where settings of the nearest do not suffice.
+TEST(ClimbNeighbours, MovesOfTheNearestReachFurther) {
+  Rng rng(18);
+  std::unique_ptr<const Problem> problem;
+  Strategy strategy;
+  for (std::uint64_t seed = 0; seed <= 28; ++seed) {
+    problem = bench::tight_problem(10'000 + seed);
+    strategy = random_strategy(rng, *problem);
+  }
+  Evaluator evaluator(*problem);
+  Score score = evaluator.evaluate(strategy);
+  ClimbBudget budget{40 * kMost}, again{40 * kMost}, further{40 * kMost};
+  climb_neighbours(*problem, evaluator, budget, strategy, score);
+  ASSERT_GT(budget.left, 0);
+  const Score before = score;
+  climb_neighbours(*problem, evaluator, again, strategy, score);
+  EXPECT_EQ(score.step_seconds, before.step_seconds);
+  climb_neighbours(*problem, evaluator, further, strategy, score, ClimbReach::kMoves);
+  EXPECT_TRUE(is_better(score, before));
+}
+
+/// Where a climb ended, and what it took.
+struct Ended {
+  Strategy strategy;
+  double seconds = 0;
+  std::int64_t lacking = 0, made = 0, left = 0;
+  friend bool operator==(const Ended&, const Ended&) = default;
+};
+
+/// Climbs as far as it reaches, wherever another climb stood.
+Ended climbed(NeighbourClimbs& climbs, Strategy from, Score score, std::int64_t most) {
+  ClimbBudget budget{most};
+  const std::int64_t made = climbs.climb(budget, from, score, ClimbReach::kMoves);
+  return {std::move(from), score.step_seconds, score.lacking, made, budget.left};
+}
+
+TEST(ClimbNeighbours, ThreadsAndWhatIsRememberedChangeNothing) {
+  Rng rng(18);
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    const auto problem = bench::tight_problem(10'000 + seed);
+    const Strategy from = random_strategy(rng, *problem);
+    Evaluator first(*problem), second(*problem), third(*problem);
+    const Score score = first.evaluate(from);
+    NeighbourClimbs again(*problem, {&second});
+    for (const std::int64_t most : {std::int64_t{37}, kMost}) {  // budgets end anywhere
+      NeighbourClimbs alone(*problem, {&first});
+      const Ended ended = climbed(alone, from, score, most);
+      EXPECT_EQ(climbed(again, from, score, most), ended) << "problem " << seed;
+      NeighbourClimbs several(*problem, {&first, &second, &third});
+      EXPECT_EQ(climbed(several, from, score, most), ended) << "problem " << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace agpcs::testing

@@ -2,6 +2,7 @@
 #include "planner/refine/q_network.h"
 
 #include "ir/base/rng.h"
+#include "planner/refine/features.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,6 +113,16 @@ TEST(QNetwork, ThePolicyThatShipsJudges) {
   const QNetwork& policy = shipped_policy();
   EXPECT_FALSE(policy.made_by.empty());
   EXPECT_TRUE(std::isfinite(policy.value(Features{})));
+}
+
+// It is written by hand, column by column.
+TEST(QNetwork, ThePolicyThatShipsIsMinusTheChangeOfTheRoughStep) {
+  for (int f = 0; f < kFeatureCount; ++f) {
+    Features features{};
+    features[static_cast<std::size_t>(f)] = 0.25;
+    const double expected = f == static_cast<int>(Feature::kRoughChange) ? -0.25 : 0;
+    EXPECT_EQ(shipped_policy().value(features), expected) << "feature " << f;
+  }
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(RefinerRows, AreARefinerItsPolicyAndWhetherItWalks) {
 }
 
 TEST(RefinerRowsDeathTest, EndTheProgramWhereARowIsNone) {
-  const auto ends = testing::ExitedWithCode(1);
+  const auto ends = ::testing::ExitedWithCode(1);
   EXPECT_EXIT(refiner_row("anneal:zero", "shipped", true), ends,
               "refiner_bench: error: 'anneal:zero': only dqn has a policy");
   EXPECT_EXIT(refiner_row("random+walks", "shipped", true), ends,
