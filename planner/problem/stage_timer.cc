@@ -16,6 +16,14 @@ constexpr std::size_t kMostShares = 1024;
 
 }  // namespace
 
+void add(const GradientSize& gradient, GradientSum& sum) {
+  sum.bytes += gradient.travelling_bytes;
+  sum.held_bytes += gradient.held_bytes;
+  sum.rounded_bytes += gradient.rounded_bytes;
+  sum.elements += gradient.elements;
+  ++sum.tensors;
+}
+
 const std::vector<OpSeconds>& OperatorTimes::of(int kind, std::int64_t samples) {
   const std::uint64_t key =
       static_cast<std::uint64_t>(samples) << 16 | static_cast<std::uint64_t>(kind);

@@ -35,6 +35,7 @@ struct GradientSum {
   std::int64_t elements = 0, tensors = 0;
   std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< bytes in memory (GradientSize)
 };
+void add(const GradientSize& gradient, GradientSum& sum);
 
 /// The gradients of a stage, in pieces that its backward pass makes one after the other.
 struct StageGradients {

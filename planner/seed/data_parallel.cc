@@ -19,8 +19,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -96,45 +98,63 @@ std::vector<std::int64_t> fewer_counts(const Problem& problem, Evaluator& evalua
   return counts;
 }
 
-/// Returns strategies with fewer micro-batches than `plain` that `fit_memory` makes fit, with what
+/// Makes strategies of a set of devices fit in memory, and remembers them. Refers to its arguments.
+class MemoryHelp {
+ public:
+  MemoryHelp(const Problem& problem, Evaluator& evaluator, const MakeStage& make)
+      : problem_(problem), evaluator_(evaluator), make_(make) {}
+
+  /// Returns what `fit_memory` makes of `count` micro-batches; nothing if they do not fit.
+  const std::optional<Strategy>& of(std::int64_t count, StateLevel most_divided,
+                                    Offloads offloads) {
+    const auto [entry, added] = known_.try_emplace({count, most_divided, offloads});
+    if (!added) return entry->second;
+    Strategy strategy = one_stage(problem_, count, make_);
+    if (fit_memory(problem_, evaluator_, strategy, most_divided, SampleMoves::kYes, offloads)) {
+      entry->second = std::move(strategy);
+    }
+    return entry->second;
+  }
+
+ private:
+  const Problem& problem_;
+  Evaluator& evaluator_;
+  const MakeStage& make_;
+  std::map<std::tuple<std::int64_t, StateLevel, Offloads>, std::optional<Strategy>> known_;
+};
+
+/// Returns strategies with numbers of micro-batches among `counts` that `help` makes fit, with what
 /// devices may divide: the one with the fewest, and where that recomputes, those with the next
 /// numbers, as with smaller micro-batches it may keep more.
-std::vector<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
-                                      const Strategy& plain, std::size_t devices,
-                                      const MakeStage& make, StateLevel most_divided,
-                                      Recomputes recomputes, Offloads offloads) {
-  const std::vector<std::int64_t> counts = fewer_counts(problem, evaluator, plain, devices);
+std::vector<Strategy> fewer_with_help(MemoryHelp& help, const std::vector<std::int64_t>& counts,
+                                      StateLevel most_divided, Recomputes recomputes,
+                                      Offloads offloads) {
   if (counts.empty()) return {};
-  std::optional<Strategy> helped;  // the last that fits
-  const auto fits_with = [&](std::int64_t count) {
-    Strategy strategy = one_stage(problem, count, make);
-    if (!fit_memory(problem, evaluator, strategy, most_divided, SampleMoves::kYes, offloads)) {
-      return false;
-    }
-    const Recomputation& recompute = strategy.stages[0].recompute;
-    if (recomputes == Recomputes::kNo && recompute && recompute.again) return false;
-    helped = std::move(strategy);
-    return true;
+  const auto fitting = [&](std::int64_t count) -> const Strategy* {
+    const std::optional<Strategy>& helped = help.of(count, most_divided, offloads);
+    if (!helped) return nullptr;
+    const Recomputation& recompute = helped->stages[0].recompute;
+    const bool is_wanted = recomputes == Recomputes::kYes || !recompute || !recompute.again;
+    return is_wanted ? &*helped : nullptr;
   };
-  const std::size_t first = first_enough(counts, fits_with);
   std::vector<Strategy> found;
-  if (helped || fits_with(counts[first])) found.push_back(*std::move(helped));
-  for (std::size_t i = first + 1; i < counts.size() && !found.empty(); ++i) {
-    if (found.size() == kMostHelped || !found.back().stages[0].recompute) break;
-    if (!fits_with(counts[i])) break;
-    found.push_back(*std::move(helped));
+  const auto fits_with = [&](std::int64_t count) { return fitting(count) != nullptr; };
+  for (std::size_t i = first_enough(counts, fits_with); i < counts.size(); ++i) {
+    const Strategy* helped = fitting(counts[i]);
+    if (helped == nullptr) break;
+    found.push_back(*helped);
+    if (found.size() == kMostHelped || !helped->stages[0].recompute) break;
   }
   return found;
 }
 
-/// Returns the strategy with the fewest micro-batches that fits where the devices divide what
-/// `level` says, if these are fewer than those of `plain`, or that lacks memory.
+/// Returns the strategy with the fewest of `counts` micro-batches that fits where the devices
+/// divide what `level` says.
 std::optional<Strategy> fewest_by_level(const Problem& problem, Evaluator& evaluator,
-                                        const Strategy& plain, std::size_t devices,
-                                        const MakeStage& make, StateLevel level) {
-  if (devices < 2 || !may_divide(problem, level)) return std::nullopt;
-  const std::vector<std::int64_t> counts = fewer_counts(problem, evaluator, plain, devices);
-  if (counts.empty()) return std::nullopt;
+                                        const std::vector<std::int64_t>& counts,
+                                        std::size_t devices, const MakeStage& make,
+                                        StateLevel level) {
+  if (devices < 2 || counts.empty() || !may_divide(problem, level)) return std::nullopt;
   std::optional<Strategy> found;
   const auto fits_with = [&](std::int64_t count) {
     Strategy strategy = one_stage(problem, count, make);
@@ -163,10 +183,12 @@ class DataParallelSeeder : public Seeder {
     // Returns whether something fits without help.
     const auto add_forms = [&](const std::vector<DeviceId>& devices, const MakeStage& make) {
       Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
+      const std::vector<std::int64_t> counts =
+          fewer_counts(problem, evaluator, plain, devices.size());
+      MemoryHelp help(problem, evaluator, make);
       const auto helped = [&](StateLevel most, Recomputes recomputes = Recomputes::kYes,
                               Offloads offloads = Offloads::kNo) {
-        return fewer_with_help(problem, evaluator, plain, devices.size(), make, most, recomputes,
-                               offloads);
+        return fewer_with_help(help, counts, most, recomputes, offloads);
       };
       // Gradients that are divided let fewer micro-batches fit, which need not be faster, and so do
       // parameters.
@@ -190,7 +212,7 @@ class DataParallelSeeder : public Seeder {
       // What `fit_memory` takes for the fastest need not be it, so each level is tried.
       for (const StateLevel level : kDividingLevels) {
         std::optional<Strategy> divided =
-            fewest_by_level(problem, evaluator, plain, devices.size(), make, level);
+            fewest_by_level(problem, evaluator, counts, devices.size(), make, level);
         if (divided) add(*std::move(divided));
       }
       if (may_divide(problem, StateLevel::kParameters)) {

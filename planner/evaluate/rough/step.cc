@@ -27,14 +27,6 @@ constexpr std::size_t kMostGroupedDevices = std::size_t{1} << 24;
 constexpr std::size_t kMostLoads = std::size_t{1} << 20;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
 
-void add(const GradientSize& gradient, GradientSum& sum) {
-  sum.bytes += gradient.travelling_bytes;
-  sum.held_bytes += gradient.held_bytes;
-  sum.rounded_bytes += gradient.rounded_bytes;
-  sum.elements += gradient.elements;
-  ++sum.tensors;
-}
-
 /// Returns by how many micro-batches in flight some stage is ahead of 1F1B's textbook.
 double ahead_of_textbook(const Strategy& strategy) {
   if (strategy.schedule == Schedule::kGPipe || strategy.schedule == Schedule::kInterleaved)

@@ -154,7 +154,8 @@ double StageFitter::seconds_of(const StageSpec& fitting) {
   const double both_passes = slowest_seconds(problem_, timer_, fitting) + waits_of(fitting);
   const auto count = static_cast<double>(strategy_.micro_batches);
   if (fitting.state == StateLevel::kWhole) return both_passes * count + copies_of(fitting);
-  const double half = all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
+  const double half =
+      all_reduce_seconds(problem_.cluster, fitting.devices, gradients().held_bytes) / 2;
   const double backward = kBackwardPart * both_passes, forward = both_passes - backward;
   if (fitting.state == StateLevel::kParameters) {
     const double longer = std::max(0.0, half - forward) + std::max(0.0, 2 * half - backward);
@@ -175,7 +176,7 @@ double StageFitter::waits_of(const StageSpec& fitting) {
   return most;
 }
 
-double StageFitter::copies_of(const StageSpec& fitting) const {
+double StageFitter::copies_of(const StageSpec& fitting) {
   if (!fitting.state_in_host) return 0;
   const std::int64_t owners =
       fitting.state == StateLevel::kWhole ? 1 : static_cast<std::int64_t>(fitting.devices.size());
@@ -183,22 +184,23 @@ double StageFitter::copies_of(const StageSpec& fitting) const {
   for (const DeviceId device : fitting.devices) {
     const int kind = problem_.cluster.devices[at(device)].kind;
     const auto update = [&](bool in_host) {
-      return problem_.costs.update_seconds(kind, trained_elements() / owners, 1, in_host);
+      return problem_.costs.update_seconds(kind, gradients().elements / owners, 1, in_host);
     };
     most = std::max(most, update(true) - update(false));
   }
   return most;
 }
 
-std::int64_t StageFitter::sum_of(std::int64_t GradientSize::*figure) const {
-  std::int64_t sum = 0;
+const GradientSum& StageFitter::gradients() {
+  if (gradients_) return *gradients_;
+  gradients_.emplace();
   for (const TensorId id : problem_.graph.parameters()) {
     const Tensor& tensor = problem_.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
     if (!std::binary_search(ops_.begin(), ops_.end(), tensor.consumers.front())) continue;
-    sum += gradient_of(problem_, id).*figure;
+    add(gradient_of(problem_, id), *gradients_);
   }
-  return sum;
+  return *gradients_;
 }
 
 std::vector<Recomputation> StageFitter::recomputations(bool in_hosts) {

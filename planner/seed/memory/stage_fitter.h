@@ -55,10 +55,9 @@ class StageFitter {
   /// the memory of hosts.
   double waits_of(const StageSpec& fitting);
   /// Returns how many seconds updates take longer because the state is in the memory of hosts.
-  double copies_of(const StageSpec& fitting) const;
-  std::int64_t gradient_bytes() const { return sum_of(&GradientSize::held_bytes); }
-  std::int64_t trained_elements() const { return sum_of(&GradientSize::elements); }
-  std::int64_t sum_of(std::int64_t GradientSize::*figure) const;
+  double copies_of(const StageSpec& fitting);
+  /// Returns the gradients of the stage, of a shared parameter where it is read first.
+  const GradientSum& gradients();
   /// Returns what is worth trying: to keep all, to recompute all at once, the number of segments
   /// with which the stage needs least memory, and to keep as many of them as the devices have
   /// memory for as they are. The same of what keeps activations in the memory of hosts, if it may
@@ -90,6 +89,7 @@ class StageFitter {
   std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
   StageTimer timer_;
+  std::optional<GradientSum> gradients_;  // worked out when they are first asked for
 };
 
 }  // namespace agpcs
